@@ -21,7 +21,10 @@ from npad.search.independent import walk
 
 @dataclass(frozen=True)
 class Branching(npad.Decoder):
-    """Branch into the best first tokens, then continue each greedily (Wang & Zhou, 2024)."""
+    """Branch into the best first tokens, then continue greedily.
+
+    As in Wang & Zhou (2024), "Chain-of-thought reasoning without prompting".
+    """
 
     # The registered name is the class's name in small letters, or its attribute `label`. A field
     # with a help is an option of the commands and of HTTP requests.

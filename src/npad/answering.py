@@ -21,6 +21,7 @@ from npad.hypotheses import Hypothesis
 from npad.model import Capabilities, Model, ensure_length, ensure_model
 from npad.rows import Problems
 from npad.search.decoder import Decoder, ensure_decoder
+from npad.search.defaults import default_npad
 from npad.search.npad import NPAD
 from npad.validation import ensure_integer, ensure_number
 
@@ -49,7 +50,7 @@ class Answer:
 def anytime(
     model: Model[Any],
     source: Any,
-    decoder: NPAD,
+    decoder: NPAD | None = None,
     *,
     seconds: float | None = None,
     max_length: int = 200,
@@ -65,7 +66,9 @@ def anytime(
     Args:
         model: any model.
         source: the sentences, in the form that the model's `start` takes; has a length.
-        decoder: NPAD over any inner decoder.
+        decoder: NPAD over any inner decoder; by default over greedy search, with the model's own
+            chains, noise and selector. Its selector decides which answer is the best so far: give
+            the one that validation prefers for the model, often `LengthNormalised()`.
         seconds: from the first call of `next` to the deadline. The answers end then, or one window
             of steps (eight on a GPU, one on a CPU) of the search or of re-scoring later; re-scoring
             by a model's `forced` is one pass. None: no deadline.
@@ -87,6 +90,7 @@ def anytime(
         seconds = deadline / 1e3
     if seconds is not None:
         ensure_number("seconds", seconds, minimum=0)
+    decoder = default_npad(model) if decoder is None else decoder
     ensure_decoder(decoder)
     decoder.chain_range(0, 1)  # refuses what has no chains
     keys = sentence_keys(ids, ensure_length(source))

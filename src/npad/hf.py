@@ -185,7 +185,7 @@ def _refuse_options(inputs: dict[str, Any], options: dict[str, Any], bare: bool)
     """Refuse options of transformers' `generate` that npad's decoders replace, by name."""
     for name, value in inputs.items():
         if name in INSTEAD and value is not None:
-            raise InvalidInput(f"{name} is no argument of npad.hf.generate; {INSTEAD[name]}")
+            raise InvalidInput(f"{name} is not an argument of npad.hf.generate; {INSTEAD[name]}")
     ignored = [name for name in options if bare and name not in OF_ANY_MODEL]
     if ignored:
         raise InvalidInput(f"{ignored[0]} does not apply to the bare model; leave out bare=True")

@@ -176,6 +176,7 @@ class Capabilities:
     name: str  # for messages and signatures: the model's `name`, or its class
     # where its tensors are; by default the device of its parameters or buffers
     device: torch.device
+    vocabulary: int | None = None  # tokens that the model predicts, if it says so
     # forced(state, tokens [rows, T]) -> logits [rows, T, V]: teacher forcing in one pass
     forced: Callable[[Any, Tensor], Tensor] | None = None
     # the model itself, if it offers `advance` and `project`
@@ -226,6 +227,7 @@ class Capabilities:
         return cls(
             name=name_of(model),
             device=device_of(model),
+            vocabulary=getattr(model, "vocabulary", None),
             forced=_method(model, "forced"),
             prefix_reader=model if reads else None,
             prefix_sharer=model if _shares(model) else None,
@@ -333,7 +335,7 @@ def ensure_model(model: Any) -> None:
     if missing:
         hint = " (its .model is one)" if hasattr(model, "model") else ""
         raise InvalidInput(
-            f"{type(model).__name__} is no npad.Model{hint}: it has no {', '.join(missing)}"
+            f"{type(model).__name__} is not an npad.Model{hint}: it has no {', '.join(missing)}"
         )
     if not isinstance(model.special, Special):
         raise ModelError(

@@ -180,7 +180,9 @@ class Registry:
         kind = self.kind_of(text)
         if kind is None:
             rule = f"{self.noun} must be one of {', '.join(self.names())}, not {text!r}"
-            raise InvalidInput(rule + did_you_mean(name, self.names()))
+            open_bracket = "(" in text and not text.rstrip().endswith(")")
+            hint = "; its bracket is not closed" if open_bracket else ""
+            raise InvalidInput(rule + (hint or did_you_mean(name, self.names())))
         types = get_type_hints(kind)
         field_types = {field.name: types[field.name] for field in fields(kind)}
         texts: dict[str, str] = {}

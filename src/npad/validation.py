@@ -150,7 +150,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that was probably meant; None if none is similar."""
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(name, list(known), 1)), None)
+    by_case = {other.lower(): other for other in known}
+    return next((by_case[match] for match in get_close_matches(name.lower(), by_case, 1)), None)
 
 
 def nearest_path(path: Path, is_folder: bool = False) -> str | None:

@@ -144,7 +144,7 @@ def data_of(kind: str, data: Path, out: Path, given: Path | None) -> Path:
     elif given is not None:
         task = Store.open(given).kind
         if task is None or task.network != FEATURES[kind].get("network"):
-            raise InvalidInput(f"{given} is no store for {kind}; leave out --store to write one")
+            raise InvalidInput(f"{given} is not a store for {kind}; leave out --store to write one")
         return given
     else:
         write(kind, data, folder)

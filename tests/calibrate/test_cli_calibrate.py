@@ -130,6 +130,17 @@ def test_sigma_alone_is_searched_for_a_given_npad(few, capsys, monkeypatch):
     assert json.loads(again[0])["signature"] == expected
 
 
+def test_a_budget_of_time_names_the_machine_and_the_rounds(few, capsys, monkeypatch):
+    options = ["few.de", "-m", "toy", "--ms", 1000, "--batch", 7, "-d", "npad", "--sigmas", "0.1"]
+    data = recorded(capsys, monkeypatch, *options)
+    timing = data["measured"]
+    assert (timing["batch"], len(timing["seconds"])) == (7, 3)
+    assert timing["machine"]
+    text = printed_here(capsys, monkeypatch, "calibrate", *options)
+    assert "in batches of 7" in text
+    assert "±" in text
+
+
 def test_held_out_lines_may_have_a_file(few, capsys, monkeypatch):
     (few / "other.de").write_text("danke\nna ja\n")
     (few / "other.en").write_text("thanks\noh well\n")
@@ -148,6 +159,7 @@ def test_held_out_lines_may_have_a_file(few, capsys, monkeypatch):
         (["few.de", "--plot", "x.foo"], "its name must end in .png, .svg or .pdf"),
         (["few.de", "--plot", "no/x.png"], "cannot write no/x.png: there is no folder no"),
         (["few.de", "--calls", 9, "--ms", 9], "the budget is --calls or --milliseconds, not both"),
+        (["few.de", "--batch", 4], "--batch is of a budget of time: give --milliseconds"),
         (["few.de", "--metric", "comet"], "metric must be one of bleu, chrf, ter"),
         (["few.de", "--sigmas", "a,b"], "--sigmas must be numbers separated by commas"),
         (["few.de", "-d", "beam"], "only NPAD has a σ₀ to calibrate; leave out --decoder"),

@@ -44,6 +44,7 @@ from runs import heed_signals, lines, npad, refused_here
         (["info", "n" * 256], "File name too long"),
         ("compare ' '", "the text is blank"),
         ("compare --pseudo-references greedy danke", "--pseudo-references does not go with the"),
+        ("translate -m toy -d 'beam(width=3' danke", "'beam(width=3'; its bracket is not closed"),
         ("translate -m toy -d 'beam(width=3,width=4)' danke", "beam has its field 'width' twice"),
         ("train run --resume --preset paper", "--preset is fixed for a run and cannot change"),
         ("score - -", "cannot both be standard input"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -127,12 +128,16 @@ def test_a_command_is_listed_with_the_first_line_of_its_docstring(name):
         ("npad translate --model en", {"en-de", "enormous"}),
         ("npad evaluate --metric ch", {"chrf"}),
         ("npad transcribe --format s", {"srt"}),
+        ("npad transcribe -m hf:enormous --language d", {"de", "da"}),
+        ("npad transcribe -m none --language d", set()),
         ("npad decoders st", {"steered", "stochastic-beam"}),
     ],
 )
 def test_bash_completes_commands_options_and_values(words, expected, tmp_path):
     """As bash asks for it: the words typed so far, and the number of the last one."""
     (tmp_path / "enormous").mkdir()
+    multilingual = {"lang_to_id": {"<|de|>": 1, "<|cs|>": 2, "<|da|>": 3}}
+    (tmp_path / "enormous/generation_config.json").write_text(json.dumps(multilingual))
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     done = npad("", env=asked | {"_NPAD_COMPLETE": "complete_bash"}, cwd=tmp_path)
     assert set(done.stdout.split()) == expected
@@ -159,6 +164,7 @@ def test_the_completion_of_a_shell_is_shown():
         ("train", "--vocabulary N[,N]"),
         ("train", "[adam 0.001, adadelta 1, sgd 0.1]"),
         ("train-actor", "annealed to zero"),
+        ("train-actor", "--data PATH"),
         ("translate", "One JSON object per source: outputs"),
         ("transcribe", "an object each with times"),
     ],

@@ -27,6 +27,11 @@ OTHER = "No such option: --beam; use --width, and --decoder beam"
         (["plot"], "npad plot needs the name of a command: attention, loss"),
         (["decoders", "baem"], "there is no decoder baem; did you mean beam?"),
         (["fetch", "whisper"], "cannot fetch 'whisper'; did you mean whisper-tiny.en?"),
+        (
+            ["translate", "--sigma", "0.5", "a"],
+            "--sigma does not go with --decoder beam, which has --finish, --nbest, --selector, "
+            "--width; it is an option of npad",
+        ),
         (["pack", "en-de"], "Missing argument 'folder'; npad pack --help shows examples"),
     ],
     ids=str,
@@ -40,6 +45,7 @@ def test_a_slip_names_what_was_probably_meant(arguments, line, capsys, monkeypat
     [
         (["-d", "baem"], "beam"),
         (["-d", "beem(width=3)"], "beam"),
+        (["-d", "BEAM"], "beam"),
         (["-d", "beam(widht=3)"], "width"),
         (["-d", "npad", "--inner", "greedi"], "greedy"),
         (["-d", "npad", "--schedule", "powr"], "power"),

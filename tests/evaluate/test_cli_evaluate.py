@@ -116,7 +116,7 @@ def test_compare_shows_differences_to_the_first_decoder(files):
         (["-i", "FILE", "--reference", "FILE", "danke"], "or a file with --input, not both"),
         (["FILE", "FILE"], "and others; for references: --reference FILE"),
         (["FILE", "--metric", "bleu"], "bleu compares outputs with references"),
-        (["danke", "--metric", "bleu"], "--metric is of a file"),
+        (["danke", "--metric", "bleu"], "--metric needs a file of lines"),
     ],
 )
 def test_sources_that_cannot_be_measured_are_refused(given, message, files, capsys, monkeypatch):
@@ -205,7 +205,7 @@ def test_whisper_is_evaluated_by_word_errors(whisper, recordings, tmp_path, caps
     wrong = refused_here(capsys, monkeypatch, *test_set, "--precision", "bfloat16")
     assert wrong == "recordings are evaluated without --precision; leave it out"
     recordings[1].write_text("no sound")
-    assert "is no WAV file" in refused_here(capsys, monkeypatch, *test_set)
+    assert "is not a WAV file" in refused_here(capsys, monkeypatch, *test_set)
 
 
 def test_recordings_are_calibrated_by_word_error_rate(

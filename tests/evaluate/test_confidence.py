@@ -147,6 +147,12 @@ def test_a_confidence_is_read_with_its_model(model):
     assert npad.load(model).translate(["a b"], max_length=5)[0].confidence is None
 
 
+def test_chrf_may_be_as_low_as_0_and_as_high_as_100(model):
+    extreme = replace(FIT, chrf=(0.0, 0.5, 100.0))
+    extreme.write(model, "w")
+    assert Confidence.read(model, "w") == extreme
+
+
 def test_a_translator_may_have_ones_own():
     toy = npad.load("toy")
     assert toy.translate(["danke"])[0].confidence is None
@@ -174,6 +180,7 @@ def test_a_damaged_confidence_is_refused_or_the_same(model, tmp_path):
         ({"chrf": (30.0, 10.0, 90.0)}, "'chrf' must not fall"),
         ({"chrf": (10.0, 30.0)}, "its two lists differ in length"),
         ({"chrf": (10.0, 30.0, 101.0)}, "chrF lies between 0 and 100"),
+        ({"chrf": (-1.0, 30.0, 90.0)}, "chrF lies between 0 and 100"),
         ({"chrf": ()}, "'chrf' must be a list of numbers"),
         ({"log_prob_per_token": (-np.inf, -1.0, -0.5)}, "must be a list of numbers"),
         ({"sentences": "many"}, "'sentences' must be a number"),

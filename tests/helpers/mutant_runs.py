@@ -164,10 +164,10 @@ class Running:
         if not done and time.monotonic() < self.deadline:
             return None
         code = os.waitstatus_to_exitcode(status) if done else -signal.SIGXCPU
-        if code in (4, 5, 99):
+        by = self.folder / "by"
+        if code in (4, 5, 99) and not by.exists():  # a file that cannot be imported is a failure
             raise SystemExit(f"{self.mutant}: the tests did not run\n{self.log()}")
         outcomes = {0: "survived", -signal.SIGXCPU: "timed out", -signal.SIGKILL: "timed out"}
-        by = self.folder / "by"
         seconds = round(usage.ru_utime + usage.ru_stime, 1)
         killed_by = by.read_text() if by.exists() else ""
         record = record_of(self.mutant, outcomes.get(code, "killed"), killed_by, seconds)

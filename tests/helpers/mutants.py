@@ -95,7 +95,7 @@ class Bench:
             durations |= {
                 test: taken for test, taken in record["durations"].items() if every or test in found
             }
-        return durations, 30 + 3 * math.ceil(sum(durations.values()))
+        return durations, 15 + 3 * math.ceil(sum(durations.values()))
 
 
 def controls(mutant: Mutant) -> list[Mutant]:

@@ -73,9 +73,9 @@ BY_FOLDER = {
     },
     "pipelines": {
         "captioning": "captioning",
+        "firefox": "firefox",
         "fetching": "fetch",
         "ffmpeg": "ffmpeg",
-        "firefox": "firefox",
         "loading": "pipeline python_files captioning own_speech",
         "manifests": "manifests hostile_media",
         "names": "python_files translate",
@@ -93,7 +93,7 @@ BY_FOLDER = {
         "loop": "training_updates training_mistakes training_loop",
         "prepare": "prepare training_mistakes",
         "randomness": "training_updates augmentation",
-        "recipe": "training_mistakes training_updates",
+        "recipe": "training_recipe training_mistakes",
         "run": "training_mistakes training_damage",
         "sources": "augmentation prepare media",
         "store": "prepare training_damage",
@@ -103,20 +103,20 @@ BY_FOLDER = {
     },
     "serve": {
         "app": "serve_routes serve_docs",
-        "bodies": "serve_bad_input serve_routes",
+        "bodies": "serve_limits serve_connections serve_bad_input serve_speech",
         "decoding": "serve_batching serve_routes",
         "events": "serve_stream serve_security",
-        "limits": "serve_options serve_bad_input serve_security",
+        "limits": "serve_docs serve_options serve_security",
         "metrics": "serve_routes",
         "model_thread": "serve_batching serve_routes",
         "models": "serve_routes serve_batching",
-        "options": "serve_options serve_bad_input",
-        "security": "serve_security",
-        "server": "serve_connections serve_cli",
-        "service": "serve_routes serve_security serve_bad_input",
+        "options": "serve_options serve_limits",
+        "security": "serve_security serve_limits",
+        "server": "serve_connections serve_limits serve_cli",
+        "service": "serve_security serve_limits serve_bad_input",
         "speech_routes": "serve_speech",
-        "streaming": "serve_stream",
-        "text_routes": "serve_routes serve_bad_input",
+        "streaming": "serve_stream serve_limits",
+        "text_routes": "serve_routes serve_limits serve_bad_input",
     },
 }
 AREAS = {
@@ -129,12 +129,40 @@ SPEED = "how much at a time: speed and memory, never the result"
 GPU = "runs on a GPU only"
 KERNEL = "runs on a GPU only; tests/engine/test_kernels.py compares it with torch"
 SHAPE = "these logits have two dimensions"
+LIMIT = "a limit against endless work; one more is as good"
+TASTE = "how much pictures and sounds are changed: another number is as good"
 LAYOUT = "the layout of a JSON file, which means nothing"
 # Changes that no test on a CPU can see, and that do not count in the score: module, place, new
 # texts, reason. A place is a line without its comment, or a function; the new text "*" stands for
 # any change there.
 EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
     ("search/loop.py", "CAPTURED_ROWS = 16384", ("*",), SPEED),
+    ("pipelines/sound.py", "BLOCK_FRAMES = 10_000", ("*",), SPEED),
+    ("pipelines/sound.py", "HEADER_SECONDS = 10.0", ("*",), LIMIT),
+    ("pipelines/pictures.py", "MAX_SECONDS = 10.0", ("*",), LIMIT),
+    ("training/batches.py", "WINDOW = 100", ("*",), SPEED),
+    *(
+        ("training/randomness.py", line, ("*",), TASTE)
+        for line in (
+            "SMALLEST_CROP = 0.7",
+            "BRIGHTNESS = 25.0",
+            "CONTRAST = 0.3",
+            "TEMPO = 0.12",
+            "STRETCH = 0.1",
+            "TIME_MASK = 12",
+            "FREQUENCY_MASK = 0.15",
+        )
+    ),
+    (
+        "training/update.py",
+        'number = int(os.environ["LOCAL_RANK"]) if world > 1 else device.index or 0',
+        ("*",),
+        GPU,
+    ),
+    ("scale/processes.py", "STOP_SECONDS = 5.0", ("*",), LIMIT),
+    ("scale/pool.py", "POLL_SECONDS = 1.0", ("*",), SPEED),
+    ("scale/formats.py", "ROWS = 1024", ("*",), SPEED),
+    ("scale/formats.py", "BLOCK_BYTES = 1 << 20", ("*",), SPEED),
     ("search/loop.py", "CPU_RESULT_ROWS = 4096", ("*",), SPEED),
     ("search/loop.py", "GPU_STEPS = 8", ("*",), SPEED),
     ("noise/random.py", "BLOCK = 1 << 16", ("*",), SPEED),

@@ -166,3 +166,11 @@ def post_recording(client: Client, content: bytes | None, **fields: str) -> Answ
     return client.post(
         "/v1/audio/transcriptions", recording_form(content, **fields), Content_Type=kind
     )
+
+
+def http_answer(connection: socket.socket) -> bytes:
+    """An answer of a line of JSON."""
+    received = b""
+    while not received.endswith(b"}"):
+        received += connection.recv(10_000)
+    return received

@@ -6,6 +6,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models
 from transformers import (
+    EncoderRepetitionPenaltyLogitsProcessor,
     EosTokenCriteria,
     GenerationConfig,
     LogitsProcessor,
@@ -66,12 +67,20 @@ def without_ends(rows, model):
     return cut
 
 
+def penalises_beams():
+    """Whether transformers penalises the source's tokens in every row of a beam, as it should."""
+    penalty = EncoderRepetitionPenaltyLogitsProcessor(2.0, torch.tensor([[1]]))
+    return bool((penalty(torch.zeros(2, 1), torch.ones(2, 3))[:, 1] != 1).all())
+
+
 @kinds
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("width", [1, 3], ids=["greedy", "beam"])
 def test_tokens_are_those_of_generate(kind, settings, width):
     if kind == "whisper" and NOT_FOR_SPEECH & settings.keys():
         pytest.skip("sound has no tokens to repeat")
+    if width > 1 and "encoder_repetition_penalty" in settings and not penalises_beams():
+        pytest.skip("this version of transformers penalises the first rows alone")
     if width > 1 and "watermarking_config" in settings:
         pytest.skip("scores rise, and a beam of transformers lets cut outputs compete")
     model, given = configured(kind, settings), tensors(kind)

@@ -87,7 +87,7 @@ def test_unknown_precisions_and_models_without_weights_are_refused():
     ):
         npad.load("en-de", precision="int4")
     with pytest.raises(
-        InvalidInput, match="toy is no torch module: it has no weights to convert to bfloat16"
+        InvalidInput, match="toy is not a torch module: it has no weights to convert to bfloat16"
     ):
         npad.load("toy", precision="bfloat16")
 

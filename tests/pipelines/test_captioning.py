@@ -54,9 +54,9 @@ def test_an_error_takes_the_place_of_a_bad_file(captioner, photos, tmp_path):
     first, bad, none, last = captioner.stream_or_skip(files, Greedy(), 9)
     good = captioner.caption(photos[:2], Greedy(), 9)
     assert [first.text, last.text] == [caption.text for caption in good]
-    assert "bad.png is no picture" in str(bad)
+    assert "bad.png is not a picture" in str(bad)
     assert "none.png" in str(none)
-    with pytest.raises(InvalidInput, match=r"bad\.png is no picture"):
+    with pytest.raises(InvalidInput, match=r"bad\.png is not a picture"):
         captioner.caption(files)
 
 

@@ -165,7 +165,7 @@ def test_a_folder_that_is_not_complete_is_refused_and_kept(pip, work, damage):
         content = {name: value for name, value in sealed.items() if name != "sha256"}
         (folder / fetching.SEAL).write_text(json.dumps(regular.seal(content)))
     before = sorted(folder.iterdir())
-    with pytest.raises(InvalidInput, match="exists already and is no complete"):
+    with pytest.raises(InvalidInput, match="exists already and is not a complete"):
         fetch(NAME)
     assert sorted(folder.iterdir()) == before
 

@@ -85,13 +85,13 @@ def test_plain_wav_needs_no_ffmpeg_and_wav_of_floats_does(talk, install, tmp_pat
     [
         (
             "sys.exit('one\\ntwo: not sound\\n')",
-            "no recording that ffmpeg can read: two: not sound",
+            "not a recording that ffmpeg can read: two: not sound",
         ),
-        ("sys.exit(1)", "no recording that ffmpeg can read: it has no sound"),
-        ("pass", "no recording that ffmpeg can read: it has no sound"),
-        ("os.write(1, b'RIFFxxxxWAVE')", "talk.mp3 is no WAV file"),
+        ("sys.exit(1)", "not a recording that ffmpeg can read: it has no sound"),
+        ("pass", "not a recording that ffmpeg can read: it has no sound"),
+        ("os.write(1, b'RIFFxxxxWAVE')", "talk.mp3 is not a WAV file"),
         (f"{COPY}; time.sleep(60)", "ffmpeg has not converted .*talk.mp3 in 0.5 seconds; cut it"),
-        ("os.write(1, b'RIFF' + bytes(10**8))", "talk.mp3 is no WAV file"),
+        ("os.write(1, b'RIFF' + bytes(10**8))", "talk.mp3 is not a WAV file"),
     ],
 )
 def test_what_ffmpeg_cannot_do_is_one_line(talk, install, body, message, monkeypatch):
@@ -109,7 +109,9 @@ def test_a_long_recording_is_refused(talk, install):
 
 def test_without_ffmpeg_the_message_names_it(talk, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    message = "talk.mp3 is no WAV file of integer samples .* ffmpeg, .* is missing; install ffmpeg"
+    message = (
+        "talk.mp3 is not a WAV file of integer samples .* ffmpeg, .* is missing; install ffmpeg"
+    )
     for call in (lambda: sound.read(talk, 8000), lambda: sound.length(talk)):
         with pytest.raises(InvalidInput, match=message):
             call()
@@ -139,5 +141,5 @@ def test_the_real_ffmpeg_follows_no_playlist(tmp_path):
     playlist = "#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\na.wav\n#EXT-X-ENDLIST\n"
     for text in (playlist, "ffconcat version 1.0\nfile a.wav\n"):
         (tmp_path / "list.mp3").write_text(text)
-        with pytest.raises(InvalidInput, match="no recording that ffmpeg can read"):
+        with pytest.raises(InvalidInput, match="not a recording that ffmpeg can read"):
             sound.read(tmp_path / "list.mp3", 8000)

@@ -57,6 +57,20 @@ def test_compressed_downloads_give_the_same_answers(folder):
     assert outputs(npad.load(folder)) == expected
 
 
+def test_a_large_vocabulary_makes_batches_small_on_a_cpu(folder, monkeypatch):
+    translator, sizes = npad.load(folder), []
+    monkeypatch.setattr("npad.pipelines.pipeline.MAX_CPU_LOGITS", 3 * translator.model.vocabulary)
+    start = translator.model.start
+    monkeypatch.setattr(translator.model, "start", lambda s: sizes.append(len(s)) or start(s))
+    expected = outputs(translator)
+    assert sizes == [1] * len(TEXTS)  # two rows of a beam each
+    translator.translate(TEXTS, npad.Greedy(), max_length=10)
+    assert sizes[len(TEXTS) :] == [3, 1]
+    monkeypatch.undo()
+    for (text, log_prob), (same_text, same) in zip(outputs(translator), expected, strict=True):
+        assert (text, log_prob) == (same_text, pytest.approx(same, abs=1e-4))
+
+
 def test_defaults_are_known_without_the_weights(folder):
     assert defaults_of(folder) == Defaults.of(npad.load(folder).model) != Defaults()
 
@@ -78,9 +92,9 @@ def test_commands_translate_score_and_show_it(folder, npad_here):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("vocab.enpt.spm", b"no model", "no sound SentencePiece model"),
+        ("vocab.enpt.spm", b"no model", "not a valid SentencePiece model"),
         ("vocab.enpt.spm", vocabulary_bytes(24), "vocabularies have"),
-        ("model.enpt.intgemm.alphas.bin", b"\x01", "no sound Marian model"),
+        ("model.enpt.intgemm.alphas.bin", b"\x01", "not a valid Marian model"),
         ("model.second.bin", b"\x01", "one model….bin"),
         ("vocab.more.spm", b"\x01", "one model….bin"),
     ],

@@ -122,7 +122,7 @@ def test_a_chunk_of_four_gigabytes_is_what_is_there_or_one_line(tmp_path, place)
         if place in (4, 52):  # programs that write to a pipe do not know these
             assert len(read_wav(io.BytesIO(content), "a.wav", RATE)) >= 1600
         else:
-            with pytest.raises(InvalidInput, match=r"^a\.wav is no WAV file") as refused:
+            with pytest.raises(InvalidInput, match=r"^a\.wav is not a WAV file") as refused:
                 read_wav(io.BytesIO(content), "a.wav", RATE)
             one_line(refused)
 
@@ -132,8 +132,8 @@ def test_a_sampling_rate_that_no_sound_has_is_refused(tmp_path, rate):
     """At 1 Hz, 40 KB would be 11 hours, which take 4.8 GB at 16,000 Hz."""
     content = changed(wav(seconds=5), 24, struct.pack("<I", rate))
     (tmp_path / "a.wav").write_bytes(content)
-    rule = rf"is no WAV file.*: {rate:,} samples per second, not 1,000 to 1,000,000"
-    rule = rule if rate else "is no WAV file"
+    rule = rf"is not a WAV file.*: {rate:,} samples per second, not 1,000 to 1,000,000"
+    rule = rule if rate else "is not a WAV file"
     with small():
         for read in (sound.length, lambda path: sound.read(path, 16000)):
             with pytest.raises(InvalidInput, match=rule):

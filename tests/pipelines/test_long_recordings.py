@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from npad import Greedy, InvalidInput, Special
+from npad import Beam, Greedy, InvalidInput, Special
 from npad.hypotheses import Hypothesis
 from npad.models.table import TableModel
 from npad.pipelines import sound as audio
@@ -63,6 +63,39 @@ def test_batches_cross_recordings_and_have_at_most_sixteen_windows():
     list(heard.stream(noises(80.0), Greedy(), max_rows=256))
     assert sum(sizes) >= 40
     assert max(sizes) == 16
+
+
+def test_alternatives_are_those_of_a_single_window():
+    short, long = transcriber().stream(noises(1, 5), Beam(3, nbest=3))
+    assert len(short.windows) == 1
+    assert len(short.alternatives) == 2
+    assert len(long.windows) > 1
+    assert long.alternatives == ()
+
+
+def test_the_defaults_are_whispers():
+    heard = Transcriber(transcriber().model, hear, str)
+    assert (heard.rate, heard.longest, Timestamps(7).seconds) == (16000, 30.0, 0.02)
+
+
+@pytest.mark.parametrize(
+    "recording",
+    [
+        torch.zeros(0),
+        torch.zeros(5, 2),
+        torch.zeros(5, dtype=torch.long),
+        torch.tensor([0.1, math.nan]),
+        torch.tensor([0.1, -math.inf]),
+        [0.1, 0.2],
+        "talk.wav",
+    ],
+    ids=str,
+)
+def test_a_recording_is_finite_samples(recording):
+    rule = "recording 2 must be a tensor of samples: at least one, real and finite"
+    for read in (transcriber().transcribe, lambda found: list(transcriber().stream(iter(found)))):
+        with pytest.raises(InvalidInput, match=rule):
+            read([*noises(0.5), recording])
 
 
 def test_silence_is_not_decoded():
@@ -236,7 +269,7 @@ def test_subtitles_of_several_files_go_to_a_folder(whisper, tmp_path, capsys, mo
 def test_a_bad_file_is_refused_before_any_is_transcribed(tmp_path):
     (tmp_path / "no.wav").write_bytes(b"RIFF\x00\x00\x00\x00WAVE")
     for path, rule in (
-        (tmp_path / "no.wav", "is no WAV file of integer samples"),
+        (tmp_path / "no.wav", "is not a WAV file of integer samples"),
         (tmp_path, "cannot read"),
         (tmp_path / "none.wav", "there is no file"),
     ):

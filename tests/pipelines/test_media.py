@@ -206,7 +206,7 @@ def test_a_file_that_is_no_picture_is_named(tmp_path):
     (tmp_path / "files/folder/broken.png").write_bytes(b"no picture")
     (tmp_path / "files/broken.tsv").write_text("broken.png\ta dog\n")
     train = (str(tmp_path / "files/folder"), str(tmp_path / "files/broken.tsv"))
-    with pytest.raises(InvalidInput, match=r"broken\.png is no picture"):
+    with pytest.raises(InvalidInput, match=r"broken\.png is not a picture"):
         prepare(tmp_path / "store", train, files["valid"], 280, task="caption")
     assert not (tmp_path / "store").exists()
 

@@ -63,6 +63,14 @@ def test_a_folder_gets_a_file_per_recording_in_every_format(folder, tmp_path, np
         assert together == written["quiet"] + written["loud"]
 
 
+def test_json_is_an_old_name_of_windows(folder, tmp_path, npad_here):
+    path = record(tmp_path / "a.wav", tone(500, 0.5, RATE), RATE)
+    base = ("transcribe", "-m", folder, "--max-length", 9, path)
+    done = npad_here(*base, "--json")
+    assert done.stdout == npad_here(*base, "--format", "windows").stdout
+    assert "warning: transcribe --json is now --format windows" in done.stderr
+
+
 def test_the_overlay_shows_attention_over_time(folder, tmp_path, capsys, monkeypatch):
     path = record(tmp_path / "a.wav", tone(500, 0.5, RATE), RATE)
     base = ("transcribe", "-m", folder, "--max-length", 9, "--overlay", tmp_path / "o.png")

@@ -163,7 +163,7 @@ def test_a_truncated_picture_is_one_line(form):
 def test_files_that_are_no_pictures_are_refused_in_one_line(data, tmp_path):
     path = tmp_path / "notes.png"
     path.write_bytes(data)
-    with pytest.raises(InvalidInput, match=r"notes\.png is (no picture|a damaged picture)"):
+    with pytest.raises(InvalidInput, match=r"notes\.png is (not a picture|a damaged picture)"):
         read_picture(path, 16)
 
 

@@ -132,3 +132,15 @@ def test_resampling_keeps_the_length_and_the_mean(before, after, size):
     assert resampled.tolist() == pytest.approx([0.25] * size)
     assert sound.resample(torch.ones(0), 3, 7).tolist() == []
     assert len(sound.resample(torch.ones(1), 1000, 1)) == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_samples_are_fractions_of_full_scale(size):
+    full = 2 ** (8 * size - 1)
+    integers = [-full, -full // 2, 0, full // 4, full - 1]
+    stored = [n + 128 for n in integers] if size == 1 else integers  # 8-bit samples are unsigned
+    content = b"".join(n.to_bytes(size, "little", signed=size > 1) for n in stored)
+    expected = pytest.approx([-1, -0.5, 0, 0.25, 1 - 1 / full], abs=1e-6)
+    assert sound._mono(content, size, 1).tolist() == expected
+    assert sound._mono(content + b"\0" * (size - 1), size, 1).tolist() == expected
+    assert sound._mono(content[: 4 * size], size, 2).tolist() == pytest.approx([-0.75, 0.125])

@@ -111,7 +111,7 @@ def test_weights_in_half_precision_are_read_as_float32(whisper, tmp_path):
 def test_bad_recordings_and_languages_are_named(whisper, tmp_path, capsys, monkeypatch):
     (tmp_path / "no.wav").write_text("this is no sound")
     model = ("transcribe", "--model", f"hf:{whisper}")
-    assert "no.wav is no " in refused_here(capsys, monkeypatch, *model, tmp_path / "no.wav")
+    assert "no.wav is not a WAV" in refused_here(capsys, monkeypatch, *model, tmp_path / "no.wav")
     sound = saved(tmp_path / "sound.wav", tone(300, 0.1, RATE), RATE)
     wrong = refused_here(capsys, monkeypatch, *model, "--language", "klingon", sound)
     assert "does not know the language 'klingon'" in wrong

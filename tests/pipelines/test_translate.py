@@ -157,7 +157,7 @@ def test_every_text_is_tokenised_once(window):
 
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_a_cache_of_encodings_changes_no_translation(kind):
-    """Of a source that is no list, nothing is cached."""
+    """Of a source that is not a list, nothing is cached."""
     translator = untrained()
     plain = replace(translator, encode=lambda texts: kind(translator.encode(texts)))
     counted, read = counting_tokeniser(plain)

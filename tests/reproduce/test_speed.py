@@ -165,7 +165,7 @@ def test_the_usual_strategies_have_the_models_defaults():
         (["--decoder=beam(width=0)"], "width must be a whole number of at least 1, not 0"),
         (["--precision=int4"], "precision must be"),
         (["--rows=0"], "rows"),
-        (["--model", "toy", "--units", 8], "--units is of the untrained model; leave it out"),
+        (["--model", "toy", "--units", 8], "--units applies to the untrained model; leave it out"),
         (["--input", "lines"], "--input needs a model of your own: add --model"),
         (["--model", "toy", "--input", "blank"], "there is nothing to translate in blank"),
         (["--model", "toy", "--length", 0], "length must be a whole number of at least 1"),

@@ -281,7 +281,7 @@ def test_the_class_for_pipelines_adds_its_columns():
     batch = translate({"de": ["danke", None, "na ja"], "line": [7, 8, 9]})
     assert list(batch["en"]) == ["thanks", "", "well yes"]
     assert batch["line"] == [7, 8, 9]
-    assert list(batch["en_error"]) == ["", "it is no text", ""]
+    assert list(batch["en_error"]) == ["", "it is not text", ""]
     assert [score < 0 for score in batch["en_log_prob"]] == [True, False, True]
     with pytest.raises(InvalidInput, match="no column 'de'; it has en"):
         translate({"en": ["a"]})
@@ -387,7 +387,7 @@ def test_a_corpus_without_line_ends_is_no_text(tmp_path, pack):
     path.write_bytes(pack(b"danke\n" + bytes(files.MAX_SKIPPED_BYTES + 2**21)))
     if pack is bytes:
         os.truncate(path, 1 << 40)  # a sparse file
-    rule = "in, line 2 has more than 67,108,864 bytes; this is no text file"
+    rule = "in, line 2 has more than 67,108,864 bytes; this is not a text file"
     with limited(20), pytest.raises(InvalidInput, match=rule):
         run(path, tmp_path / "out")
 
@@ -417,3 +417,8 @@ def test_ray_data_has_the_defaults_of_a_model_and_a_request():
     }.items():
         for name in names:
             assert parameters[name].default == signature(kind).parameters[name].default
+
+
+def test_a_corpus_is_written_as_lines_of_the_best_by_default(tmp_path):
+    assert Corpus(tmp_path / "in", tmp_path / "out").form == "text, 1 best"
+    assert Corpus(tmp_path / "in", tmp_path / "out.jsonl", nbest=2).form == "json, 2 best"

@@ -61,14 +61,14 @@ def mismatch(value, form, place="") -> str | None:
     """Where a document has another form than it should, or None."""
     if isinstance(form, dict):
         if not isinstance(value, dict):
-            return f"{place} is no mapping"
+            return f"{place} is not a mapping"
         unknown = [key for key in value if key not in form and "*" not in form]
         if unknown:
             return f"{place} has unknown fields {unknown}"
         parts = [(value[key], form.get(key, form.get("*")), f"{place}.{key}") for key in value]
     elif isinstance(form, list):
         if not isinstance(value, list):
-            return f"{place} is no list"
+            return f"{place} is not a list"
         parts = [(item, form[0], f"{place}[{i}]") for i, item in enumerate(value)]
     else:
         wrong = not isinstance(value, form) or (isinstance(value, bool) and form is not bool)

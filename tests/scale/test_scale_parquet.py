@@ -32,7 +32,7 @@ def test_parquet_in_and_out(tmp_path):
     rows, reported = translated(
         table(tmp_path / "in.parquet", TEXTS[:3]), tmp_path / "out.parquet", field="de"
     )
-    assert reported == {2: "its 'de' is no text"}
+    assert reported == {2: "its 'de' is not text"}
     assert [row["id"] for row in rows] == [0, 1, 2]
     assert [row["source"] for row in rows] == ["danke", "", "na ja"]
     assert [row["text"] for row in rows] == ["thanks", "", "well yes"]
@@ -56,7 +56,7 @@ def test_what_is_no_table_or_has_no_such_column_is_one_line(tmp_path):
     with pytest.raises(InvalidInput, match="has no column 'en'; it has n, de: see --field"):
         list(formats.read_texts(path, "en"))
     numbers = table(tmp_path / "numbers.parquet", [1, 2])
-    assert list(formats.read_texts(numbers, "de")) == [Failed("its 'de' is no text")] * 2
+    assert list(formats.read_texts(numbers, "de")) == [Failed("its 'de' is not text")] * 2
     path.write_bytes(b"PAR1 not")
     with pytest.raises(InvalidInput, match=r"cannot read .*in\.parquet: [^\n]+$"):
         formats.count_texts(path)

@@ -13,6 +13,7 @@ from attention_cases import SOURCE, build
 from cases import assert_same, key, recurrent, summaries, tokens, watched
 from npad import NPAD, Beam, Greedy, InvalidInput, LengthNormalised, Noise, anytime, decode
 from npad.models.table import TableModel
+from npad.search.defaults import default_npad
 
 DECODERS = {
     "greedy": NPAD(Greedy(), 20, Noise(0.5)),
@@ -43,6 +44,12 @@ def test_without_a_deadline_the_last_answer_is_that_of_decode(decoder):
         assert last.complete
         assert last.chains == decoder.chains
         assert_same(last.hypotheses, decode(model, source, decoder, 9, ids=ids))
+
+
+def test_by_default_it_is_the_models_own_npad():
+    model = build()
+    *_, last = anytime(model, SOURCE, max_length=9)
+    assert_same(last.hypotheses, decode(model, SOURCE, default_npad(model), 9))
 
 
 def test_answers_improve_from_the_clean_chain():
@@ -111,7 +118,7 @@ def test_no_sentences_have_no_answers():
         ({"seconds": "soon"}, "seconds must be"),
         ({"max_length": 0}, "max_length must be"),
         ({"ids": [1]}, "ids must be one integer per sentence"),
-        ({"model": 3}, "no npad.Model"),
+        ({"model": 3}, "not an npad.Model"),
     ],
 )
 def test_bad_arguments_are_refused_at_once(change, message):

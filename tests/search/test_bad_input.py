@@ -34,11 +34,11 @@ TABLE = TableModel.random(3, 2)
         ({"model": TableModel}, r"model must be a model: write TableModel\(…\), not TableModel"),
         (
             {"model": npad.load("toy"), "source": ["danke"]},
-            r"Translator is no npad.Model \(its .model is one\): it has no special, sites",
+            r"Translator is not an npad.Model \(its .model is one\): it has no special, sites",
         ),
         (
             {"model": [0], "source": TABLE},
-            "list is no npad.Model: it has no special, sites, start, step, select",
+            "list is not an npad.Model: it has no special, sites, start, step, select",
         ),
         (
             {"source": (i for i in [0])},

@@ -179,7 +179,7 @@ class OnlyBuffers(torch.nn.Module):
 
 
 class Attribute:
-    """A model that is no module and keeps one in an attribute."""
+    """A model that is not a module and keeps one in an attribute."""
 
     def __init__(self):
         self.network = OnlyBuffers()

@@ -186,5 +186,5 @@ def test_the_command_warns_of_mbr_on_a_beam_in_one_line(capsys, monkeypatch):
 
 def test_the_help_shows_it(capsys, monkeypatch):
     shown = " ".join(printed_here(capsys, monkeypatch, "translate", "--help").split())
-    assert "-d beam --selector length-normalised" in shown
+    assert "--decoder beam --selector length-normalised" in shown
     assert "sampling, beam, npad: which candidate is returned" in shown

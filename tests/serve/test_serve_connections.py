@@ -20,6 +20,7 @@ from npad.serve.server import BoundedProtocol
 from serve_cases import (
     BOUNDARY,
     hearing_model,
+    http_answer,
     post_recording,
     recording_form,
     serving,
@@ -51,7 +52,9 @@ def connections(monkeypatch):
 
 async def httpx_session(port: int, seconds: float) -> int:
     httpx, end, count = pytest.importorskip("httpx"), time.monotonic() + seconds, 0
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as session:
+    kept = httpx.Limits(keepalive_expiry=60)
+    address = f"http://127.0.0.1:{port}"
+    async with httpx.AsyncClient(base_url=address, limits=kept, timeout=60) as session:
         while time.monotonic() < end:
             answer = await session.post("/v1/decode", json=ASKED)
             assert answer.json()["results"][0]["text"] == "thanks"
@@ -151,14 +154,6 @@ def test_a_slow_upload_has_no_more_time_than_another_body():
         assert received.startswith(b"HTTP/1.1 408")
         assert b"did not arrive within 0.5" in received
     dripping.join()
-
-
-def http_answer(connection) -> bytes:
-    """An answer of a line of JSON."""
-    received = b""
-    while not received.endswith(b"}"):
-        received += connection.recv(10_000)
-    return received
 
 
 def drip(connection) -> None:

@@ -167,6 +167,7 @@ def test_openapi_describes_every_operation_and_option(client):
     properties = body["schema"]["properties"]
     assert set(option_names()) <= set(properties)
     assert (properties["chains"]["type"], properties["chains"]["minimum"]) == ("integer", 1)
+    assert properties["text"]["oneOf"][0] == {"type": "string", "minLength": 1}
     assert properties["finish"]["enum"] == ["shrink", "compete", "pool"]
     stream = document["paths"]["/v1/decode/stream"]["get"]["parameters"]
     assert [parameter["name"] for parameter in stream if parameter["required"]] == ["text"]

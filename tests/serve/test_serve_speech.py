@@ -58,7 +58,7 @@ def test_a_recording_is_decoded_as_its_fields_say(client):
     ("content", "fields", "message"),
     [
         (None, {}, "the form has no file"),
-        (b"RIFF....WAVE", {}, "the file is no WAV file"),
+        (b"RIFF....WAVE", {}, "the file is not a WAV file"),
         (wav()[:40], {}, "the file"),
         (wav(0), {}, "0 samples"),
         (wav(21), {}, "the file has 21 seconds; at most 20"),

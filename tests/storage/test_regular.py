@@ -52,7 +52,7 @@ def test_a_link_to_a_regular_file_is_one(tmp_path):
         (b"[" * 200_000, "is damaged: it is nested too deeply"),
         (b'{"a":' * 200_000, "is damaged: it is nested too deeply"),
         (b'"\xff"', "is damaged: it is not UTF-8 at byte 1"),
-        (b"[NaN]", "is damaged: NaN is no number"),
+        (b"[NaN]", "is damaged: NaN is not a number"),
         (b'{"a": 1, "a": 2}', "is damaged: 'a' is there twice"),
         (b"", "is damaged: Expecting value"),
         (b"9" * 5000, "is damaged: Exceeds the limit"),

@@ -97,7 +97,7 @@ def test_features_in_the_store_are_those_of_the_model(tmp_path, data):
 
 def test_a_store_of_features_is_not_one_of_pixels(tmp_path, data):
     write("caption-scratch", data, tmp_path / "pixels")
-    with pytest.raises(InvalidInput, match="is no store for caption; leave out --store"):
+    with pytest.raises(InvalidInput, match="is not a store for caption; leave out --store"):
         data_of("caption", data, tmp_path / "run", tmp_path / "pixels")
     assert data_of("caption-scratch", data, tmp_path / "run", tmp_path / "pixels").name == "pixels"
 

@@ -46,7 +46,7 @@ def test_an_empty_file_has_no_lines(tmp_path):
             b"fine\nalso\nb\xffd\n",
             r"text, line 3: byte 0xff at column 2 is not UTF-8; convert the file first",
         ),
-        (b"fine\n\x00\x01\x02\n", r"text, line 2: a zero byte; this is no text file"),
+        (b"fine\n\x00\x01\x02\n", r"text, line 2: a zero byte; this is not a text file"),
         (gzip.compress(BYTES * 50)[:-20], r"text is damaged after line \d+: "),
         (lzma.compress(BYTES * 50)[:-20], r"text is damaged after line \d+: "),
     ],
@@ -88,7 +88,9 @@ def test_a_line_that_is_skipped_may_have_megabytes_and_no_more(tmp_path, monkeyp
     assert (first, last) == ("ab", "cd")
     assert "line 2 has more than 4 bytes" in str(refused)
     (tmp_path / "text").write_bytes(b"ab\n" + b"x" * 26 + b"\ncd\n")
-    with pytest.raises(InvalidInput, match="line 2 has more than 20 bytes; this is no text file"):
+    with pytest.raises(
+        InvalidInput, match="line 2 has more than 20 bytes; this is not a text file"
+    ):
         list(files.read_lines_or_errors(tmp_path / "text"))
 
 

@@ -75,7 +75,7 @@ def test_mistakes_are_named(tmp_path):
     with pytest.raises(InvalidInput, match=r"the tokenizer cannot read a text"):
         Subwords.load(tmp_path / "known.json").encode(["b"])
     (tmp_path / "bad.json").write_text("{}")
-    with pytest.raises(InvalidInput, match=r"bad.json is no tokenizer.json"):
+    with pytest.raises(InvalidInput, match=r"bad.json is not a tokenizer.json"):
         Subwords.load(tmp_path / "bad.json")
 
 
@@ -115,5 +115,5 @@ def test_replacements_of_tokenizers_in_use_are_fine(tmp_path):
 
 def test_a_tokenizer_nested_too_deeply_is_one_line(tmp_path):
     (tmp_path / "deep.json").write_text("[" * 200_000)
-    with pytest.raises(InvalidInput, match=r"deep.json is no tokenizer.json: [^\n]*$"):
+    with pytest.raises(InvalidInput, match=r"deep.json is not a tokenizer.json: [^\n]*$"):
         Subwords.load(tmp_path / "deep.json")

@@ -125,6 +125,7 @@ def test_a_vocabulary_beyond_16_bits_is_stored_in_32(tmp_path):
 
     sizes = (70_000, 300)
     assert dtypes(sizes) == ["uint32", "uint16"]
+    assert dtypes([(1 << 16) + 1, 1 << 16]) == ["uint32", "uint16"]
     sides = {"source": [[69_999, 1], [2]], "target": [[299], [4, 5]]}
     (tmp_path / "train").mkdir()
     for (side, sentences), dtype in zip(sides.items(), dtypes(sizes), strict=True):
@@ -188,9 +189,9 @@ def test_a_damaged_store_is_named(tmp_path):
         (tmp_path / "store/store.json").write_text(content)
         with pytest.raises(StorageError, match=message):
             Store.open(tmp_path / "store")
-    with pytest.raises(StorageError, match=r"is no token store"):
+    with pytest.raises(StorageError, match=r"is not a token store"):
         Store.open(tmp_path / "store/store.json")
-    with pytest.raises(StorageError, match=r"is no token store: it has no store.json"):
+    with pytest.raises(StorageError, match=r"is not a token store: it has no store.json"):
         Store.open(tmp_path)
 
 

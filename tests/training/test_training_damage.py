@@ -119,7 +119,7 @@ def test_a_run_of_another_format_or_kind_is_refused(copied):
     ("progress", "message"),
     [
         ({"update": 3}, "checkpoint-2 is damaged: it is of update 3"),
-        ({"more": 3}, "progress.json is of another npad; start another run"),
+        ({"more": 3}, "progress.json was written by another version of npad; start another run"),
     ],
 )
 def test_progress_that_does_not_fit_is_refused(copied, progress, message):

@@ -98,7 +98,7 @@ def test_a_mistake_leaves_no_run_behind(tmp_path, store):
     for data, options, message in (
         (text, TINY, "cannot read nowhere: there is no such file"),
         (store.folder, TINY | {"units": 0}, "units must be a whole number of at least 1, not 0"),
-        (tmp_path, TINY, "is no token store"),
+        (tmp_path, TINY, "is not a token store"),
     ):
         with pytest.raises(NpadError, match=message):
             run.train(tmp_path / "run", data, options, SHORT)

@@ -15,6 +15,7 @@ from npad.training.batches import Batcher, nll
 from npad.training.randomness import TrainingNoise
 from npad.training.recipe import Recipe
 from npad.training.update import ModelUpdater, Replicas
+from npad.training.validation import Perplexity
 from runs import SHORT, tiny, updater
 
 
@@ -150,3 +151,40 @@ def test_a_captured_recurrence_has_the_gradient_of_the_plain_one(store, options,
             captured.gradient(np.arange(first, first + 30), number)
         gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]))
     torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-5)
+
+
+class Twice(Replicas):
+    """One of two processes whose gradients are equal."""
+
+    def add(self, tensor):
+        return tensor.mul_(2)
+
+
+def test_gradients_are_those_of_all_processes(store):
+    pairs = np.arange(6)
+    alone, one = updater(store), updater(store)
+    one.replicas = Twice(rank=1, world=2)
+    alone.gradient(pairs[1::2], 1)
+    summed = one.gradient(pairs, 1)
+    for half, both in zip(alone.model.parameters(), one.model.parameters(), strict=True):
+        torch.testing.assert_close(both.grad, half.grad, rtol=1e-5, atol=1e-7)  # 2 × 3 of 6 pairs
+    none = updater(store)
+    none.replicas = Twice(rank=5, world=8)  # has no pair of four
+    none.gradient(pairs[:4], 1)
+    assert all(not parameter.grad.any() for parameter in none.model.parameters())
+    assert float(summed) > 0
+
+
+def test_noise_falls_with_its_schedule(store):
+    rows = torch.tensor([0, 1])
+    for step, sigma in ((1, 0.4), (2, 0.2), (4, 0.1)):
+        scales = TrainingNoise(Noise(0.4), 3, rows, rows)(step).scales
+        torch.testing.assert_close(scales, torch.full((2,), sigma))
+
+
+def test_a_lower_perplexity_is_better(store):
+    validation = Perplexity(updater(store).model, store, SHORT, torch.device("cpu"))
+    assert validation.is_better(1.0, 2.0)
+    assert not validation.is_better(2.0, 1.0)
+    assert not validation.is_better(1.0, 1.0)
+    assert validation.is_better(1e300, validation.worst)

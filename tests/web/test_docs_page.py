@@ -17,7 +17,9 @@ def test_the_page_shows_every_operation_and_its_options(visit, server):
     page.locator("section").first.wait_for()
     paths = json.load(urllib.request.urlopen(f"{server}/openapi.json"))["paths"]
     titles = [f"{verb.upper()} {path}" for path, verbs in paths.items() for verb in verbs]
-    assert page.locator("section h2").all_inner_texts() == titles
+    assert page.locator("section h2").all_inner_texts() == [*titles, "Limits"]
+    translate = page.get_by_role("region", name="POST /translate").locator("pre").inner_text()
+    assert shlex.split(translate)[-1] == '{"q":"TEXT","target":"en"}'
     section = page.get_by_role("region", name="POST /v1/decode")
     command = shlex.split(section.locator("pre").inner_text())
     assert command == [

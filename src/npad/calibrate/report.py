@@ -282,13 +282,13 @@ def plot(data: Data, path: Path) -> None:
         drawn[family] = Curve(strategy, points, shade, joined=False)
     better = "lower" if data["lower_is_better"] else "higher"
     panel = Panel(
-        x=f"{data['unit']} a sentence",
+        x=f"{data['unit']} per sentence",
         y=f"{data['metric']} ({better} is better)",
         curves=drawn,
         log=True,
     )
     title = f"{data['model']}, {data['sentences']['search']:,} sentences"
-    curves([panel], path, title, f"decoders within {data['budget']:g} {data['unit']} a sentence")
+    curves([panel], path, title, f"decoders within {data['budget']:g} {data['unit']} per sentence")
 
 
 def _point(row: Data, winner: str) -> Point:

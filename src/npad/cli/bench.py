@@ -129,7 +129,9 @@ def command(
         defaults["length"] = MODEL_LENGTH
         for name in ("units", "embedding", "vocabulary", "source"):
             if sizes[name] is not None:
-                raise InvalidInput(f"--{name} is of the untrained model; leave it out with --model")
+                raise InvalidInput(
+                    f"--{name} applies to the untrained model; leave it out with --model"
+                )
     elif input is not None:
         raise InvalidInput("--input needs a model of your own: add --model")
     chosen = {name: defaults[name] if value is None else value for name, value in sizes.items()}

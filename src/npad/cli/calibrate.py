@@ -184,7 +184,7 @@ def command(
     """
     budget, unit = _budget(calls, milliseconds)
     if batch > 1 and unit == "calls":
-        raise InvalidInput("--batch is of a budget of time: give --milliseconds, or leave it out")
+        raise InvalidInput("--batch applies to a time budget: add --milliseconds, or leave it out")
     options = Options(budget, unit, metric, check_all, split_seed, batch=batch)
     if decoder is not None and not isinstance(decoder, NPAD):
         raise InvalidInput(

@@ -60,7 +60,7 @@ def command(
     """Caption pictures, one line each and in order.
 
     With several pictures or a folder, a line has the file, a tab and the caption. A picture's
-    caption does not depend on the others. A file that is no picture is reported, has an empty
+    caption does not depend on the others. A file that is not a picture is reported, has an empty
     caption, and makes the exit code 1.
 
     Examples:

@@ -118,7 +118,7 @@ def command(
     if with_time:
         raise InvalidInput("--time is measured on the lines of a file: give one")
     if metric is not None:
-        raise InvalidInput("--metric is of a file: give one, and --reference")
+        raise InvalidInput("--metric needs a file of lines and --reference")
     translator, out = load_as(Translator, model, device_named(device, "--device")), console()
     for number, sentence in enumerate(chain.from_iterable(inputs)):
         if not sentence.strip():

@@ -107,7 +107,9 @@ def help_of(command: Any, ctx: Any, besides: Collection[str] = ()) -> str:
     if listed:
         page.paragraphs([f"{path} COMMAND --help shows the options of a command, with examples."])
     if any(option.name == "decoder" for option in options):
-        page.paragraphs(["npad decoders lists the decoders; npad decoders beam has its options."])
+        page.paragraphs(
+            ["npad decoders lists the decoders; npad decoders beam shows the options of one."]
+        )
     return str(page)
 
 
@@ -208,6 +210,7 @@ def _taken(param: Any, ctx: Any = None) -> str:
     if param.param_type_name == "argument":
         return str(param.name).upper()
     kind = param.display_type(ctx) if hasattr(param, "display_type") else param.type.name
+    kind = str(kind).lower()
     if "int" in kind or "float" in kind:
         return "N"
     return "PATH" if "path" in kind else "TEXT"

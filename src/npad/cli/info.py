@@ -75,7 +75,7 @@ def command(
             rows["actor"] = _actor_row(config["actor"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StorageError(
-            f"{config['folder']} is damaged: what it says of its training cannot be read "
+            f"{config['folder']} is damaged: the description of its training cannot be read "
             f"({brief(error)})"
         ) from error
     if config:

@@ -39,7 +39,7 @@ INSTEAD = {
     **dict.fromkeys(
         ("--beam", "--beams", "--beam-size", "--num-beams"), "--width, and --decoder beam"
     ),
-    **dict.fromkeys(("--n-best", "--n"), "--nbest"),
+    **dict.fromkeys(("--n-best", "--n", "-n"), "--nbest"),
     **dict.fromkeys(("--batch-size", "--batch"), "--max-rows"),
     **dict.fromkeys(("--max-new-tokens", "--max-len"), "--max-length"),
 }
@@ -190,7 +190,7 @@ def _usage_message(error: Any) -> str:
     if message.startswith("Missing command"):
         names = ", ".join(context.command.list_commands(context))
         return f"{context.command_path} needs the name of a command: {names}"
-    if message.startswith("Missing argument"):
+    if message.startswith("Missing"):
         path = context.command_path if context is not None else "npad"
         return f"{message.rstrip('.')}; {path} --help shows examples"
     value = _typed_value(getattr(getattr(error, "param", None), "opts", []))

@@ -202,7 +202,7 @@ def run_corpus(
             corpus, workers, spec, decoding, unit, where.chain_parts, progress, report
         )
     if deaths := getattr(workers, "deaths", 0):
-        note(f"{counted(deaths, 'worker')} died meanwhile; what they had was run again")
+        note(f"{counted(deaths, 'worker')} died meanwhile; their work was run again")
     if summary.continued:
         note(f"{summary.continued:,} of {summary.texts:,} lines were finished by an earlier run")
     if summary.near_ties:

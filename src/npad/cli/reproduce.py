@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from npad.cli.display import Display
-from npad.cli.options import Device, MaxLength, MaxRows, Precision
+from npad.cli.options import Device, MaxLength, MaxRows, Precision, complete_model
 from npad.cli.placement import HERE, Placement, placed
 from npad.cli.prepare import parse_sizes
 from npad.cli.terminal import note
@@ -57,7 +57,9 @@ def command(
         typer.Option(
             "--model",
             "-m",
+            metavar="NAME",
             help="Model to measure instead of training one: `en-de` or a folder of `npad train`.",
+            autocompletion=complete_model,
         ),
     ] = None,
     title: Annotated[

@@ -57,7 +57,7 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="[NAME=]FROM-TO",
-            help="Languages of a model that does not say them, as `en-de`, or `NAME=en-de` for "
+            help="Languages of a model that does not name its own, as `en-de`, or `NAME=en-de` for "
             "one of several models.",
         ),
     ] = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
+from json import loads as parse_json
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,16 @@ from npad.validation import ensure_choice
 MISSING_SECONDS = 0.1  # that a truncated recording lacks before it is mentioned
 
 
+def complete_language(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the languages that begin like this of the model typed before, if it is a folder."""
+    folder = Path(str(ctx.params.get("model")).removeprefix("hf:"))
+    try:
+        settings = parse_json((folder / "generation_config.json").read_text("utf-8"))
+        return completing(*(code.strip("<|>") for code in settings["lang_to_id"]))(incomplete)
+    except (OSError, ValueError, LookupError, TypeError):  # no such model
+        return []
+
+
 @decodes(limits={"max_rows": Transcriber.max_rows})
 def command(
     file: Annotated[
@@ -48,7 +59,12 @@ def command(
         ),
     ],
     language: Annotated[
-        str | None, typer.Option(help="Language of a multilingual model: en, de, … [en]")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Language of a multilingual model: en, de, … [en]",
+            autocompletion=complete_language,
+        ),
     ] = None,
     output: Annotated[
         Path | None,

@@ -100,9 +100,9 @@ def command(
 
         npad translate "How do I get to the station?"
 
-        npad translate -d beam --selector length-normalised "Where is the station?"
+        npad translate --decoder beam --selector length-normalised "How are you?"
 
-        npad translate -d npad --chains 50 --sigma 0.5 "Where is the station?"
+        npad translate --decoder npad --chains 50 --sigma 0.5 "How are you?"
 
         npad translate -m runs/en-cs test.en.xz -o test.cs --decoder npad -M 10
 

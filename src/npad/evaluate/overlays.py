@@ -76,7 +76,9 @@ def overlay_transcript(
     source = transcriber.hear([samples])
     frames = source[0] if isinstance(source, list) else None
     if not isinstance(frames, Tensor):
-        raise InvalidInput(f"{name_of(transcriber.model)} is no model of npad train --task speech")
+        raise InvalidInput(
+            f"{name_of(transcriber.model)} is not a model of npad train --task speech"
+        )
     words, weights = _word_weights(transcriber, source, transcript)
     if weights.shape[1] != math.ceil(len(frames) / STRIDE):
         raise InvalidInput("the model was trained without attention: there is no overlay")

@@ -38,7 +38,8 @@ class LowPrecision(Wrapper[State]):
         convert = getattr(model, "in_precision", None)
         if convert is None and not isinstance(model, nn.Module):
             raise InvalidInput(
-                f"{name_of(model)} is no torch module: it has no weights to convert to {precision}"
+                f"{name_of(model)} is not a torch module: it has no weights to convert to "
+                f"{precision}"
             )
         ensure_computes(device_of(model), precision)
         self.dtype = PRECISIONS[precision]

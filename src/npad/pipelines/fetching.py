@@ -182,7 +182,7 @@ def is_complete(folder: Path, name: str) -> bool:
 
 def _ensure_absent(folder: Path, name: str) -> None:
     if os.path.lexists(folder):
-        rule = f"{folder} exists already and is no complete {name}"
+        rule = f"{folder} exists already and is not a complete {name}"
         raise InvalidInput(f"{rule}; choose another folder with --output, or remove it first")
 
 

@@ -46,7 +46,9 @@ def ensure_installed(name: str) -> None:
         InvalidInput: it is not installed.
     """
     if not is_installed():
-        rule = "is no WAV file of integer samples (PCM), and ffmpeg, which reads others, is missing"
+        rule = (
+            "is not a WAV file of integer samples (PCM), and ffmpeg, which reads others, is missing"
+        )
         raise InvalidInput(f"{name} {rule}; install ffmpeg, or convert the recording")
 
 
@@ -78,7 +80,9 @@ def as_wav(path: str | Path, rate: int, max_seconds: float) -> Iterator[BinaryIO
         except OSError as error:
             raise InvalidInput(f"ffmpeg cannot be run: {error.strerror}") from error
         if code != 0 or not content.tell():
-            raise InvalidInput(f"{path} is no recording that ffmpeg can read: {_reason(messages)}")
+            raise InvalidInput(
+                f"{path} is not a recording that ffmpeg can read: {_reason(messages)}"
+            )
         content.seek(0)
         max_bytes = int((max_seconds + 1) * rate * SAMPLE_BYTES) + HEADER_BYTES
         yield Bounded(content, max_bytes=max_bytes)  # type: ignore[misc]

@@ -42,7 +42,7 @@ class FirefoxFiles:
         if len(models) == 1 and len(vocabularies) == 2 and set(sides) == {"src", "trg"}:
             return cls(models[0], sides["src"], sides["trg"])
         raise InvalidInput(
-            f"{folder} is no model of Firefox: it must hold one model….bin and one vocab….spm, or "
+            f"{folder} is not a Firefox model: it must hold one model….bin and one vocab….spm, or "
             f"srcvocab….spm and trgvocab….spm; it holds {len(models)} and {len(vocabularies)}"
         )
 

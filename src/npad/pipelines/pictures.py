@@ -49,7 +49,7 @@ def read_picture(source: str | Path | bytes, size: int, name: str | None = None)
         uint8 [3, size, size].
 
     Raises:
-        InvalidInput: it is no picture, or a damaged one, or has too many pixels; or Pillow is not
+        InvalidInput: it is not a picture, is damaged or has too many pixels; or Pillow is not
             installed.
     """
     ensure_integer("size", size, 1)
@@ -136,7 +136,7 @@ def _one_line_errors(name: str) -> Iterator[None]:
     except InvalidInput:
         raise
     except UnidentifiedImageError as error:
-        raise InvalidInput(f"{name} is no picture that can be read ({READABLE})") from error
+        raise InvalidInput(f"{name} is not a picture that can be read ({READABLE})") from error
     except Image.DecompressionBombError as error:
         rule = f"more than {MAX_PIXELS:,} pixels"
         raise InvalidInput(f"{name} has {rule}; make it smaller first") from error

@@ -145,7 +145,9 @@ def _wav(file: BinaryIO, name: str) -> Iterator[wave.Wave_read]:
             yield content
     except (wave.Error, EOFError, StorageError, RuntimeError, struct.error) as error:
         reason = str(error) or "it ends early"
-        raise InvalidInput(f"{name} is no WAV file of integer samples (PCM): {reason}") from error
+        raise InvalidInput(
+            f"{name} is not a WAV file of integer samples (PCM): {reason}"
+        ) from error
 
 
 def _frame_bytes(content: wave.Wave_read) -> int:

@@ -222,5 +222,5 @@ def ensure_text(text: Any, method: str = "translate") -> str:
     if not isinstance(text, str):
         raise InvalidInput(f"{method} takes texts, not {brief(text)}")
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise InvalidInput(f"{brief(text)} holds half a surrogate pair, which is no text")
+        raise InvalidInput(f"{brief(text)} holds half a surrogate pair, which is not text")
     return text

@@ -66,7 +66,7 @@ class Record:
         results: the values by key.
 
     Raises:
-        StorageError: a whole line is damaged, or the path is no regular file.
+        StorageError: a whole line is damaged, or the path is not a regular file.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ class Translate:
             names = ", ".join(batch)
             raise InvalidInput(f"the batch has no column {self.column!r}; it has {names}")
         texts = tuple(
-            text if isinstance(text, str) else Failed("it is no text")
+            text if isinstance(text, str) else Failed("it is not text")
             for text in batch[self.column]
         )
         outcomes = self.worker.run(Unit(0, texts, self.decoding, alternatives=0)).outcomes

@@ -67,7 +67,7 @@ def count_texts(path: Path) -> int:
 
     Raises:
         InvalidInput: it is not a regular file, which could be read again after a restart; it cannot
-            be read; or it is no text, since a line has more than `MAX_SKIPPED_BYTES`.
+            be read; or it is not text, since a line has more than `MAX_SKIPPED_BYTES`.
     """
     try:
         ensure_regular(path)
@@ -83,7 +83,7 @@ def count_texts(path: Path) -> int:
             unended = len(block) - 1 - block.rfind(b"\n") + (b"\n" not in block) * unended
             if unended > MAX_SKIPPED_BYTES:
                 rule = f"line {lines + 1} has more than {MAX_SKIPPED_BYTES:,} bytes"
-                raise InvalidInput(f"{display_name(path)}, {rule}; this is no text file")
+                raise InvalidInput(f"{display_name(path)}, {rule}; this is not a text file")
     return lines + (unended > 0)
 
 
@@ -122,7 +122,7 @@ def _text_of(line: str, field: str) -> str | Failed:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return Failed("it holds half a surrogate pair, which is no text")
+        return Failed("it holds half a surrogate pair, which is not text")
     return text
 
 
@@ -133,7 +133,7 @@ def _read_parquet(path: Path, field: str) -> Iterator[str | Failed]:
             raise InvalidInput(f"{path} has no column {field!r}; it has {names}: see --field")
         for batch in table.iter_batches(ROWS, columns=[field]):
             for text in batch.column(0).to_pylist():
-                yield text if isinstance(text, str) else Failed(f"its {field!r} is no text")
+                yield text if isinstance(text, str) else Failed(f"its {field!r} is not text")
 
 
 def _open_parquet(path: Path) -> Any:

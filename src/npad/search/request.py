@@ -250,7 +250,10 @@ class _Builder:
         offered = option_names(kind) | {f.name for f in fields(kind) if f.name == "nbest"}
         for name in sorted(names):
             options = ", ".join(map(self.spell, sorted(offered))) or "no options"
-            raise InvalidInput(f"{self.spell(name)} does not go with {choice}, which has {options}")
+            others = [name_of_kind(other) for other in DECODERS if name in option_names(other)]
+            owners = f"; it is an option of {', '.join(others)}" if others else ""
+            rule = f"{self.spell(name)} does not go with {choice}, which has {options}{owners}"
+            raise InvalidInput(rule)
 
 
 SEED = next(option for option in options_of(DECODERS.kinds["sampling"]) if option.name == "seed")

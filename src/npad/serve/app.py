@@ -164,16 +164,15 @@ def document(operations: Iterable[Operation], limits: Limits) -> Schema:
     for known in operations:
         described = _described(known, options if known.decodes else {})
         paths.setdefault(known.path, {})[known.method.lower()] = described
-    bounds = ", ".join(f"{name} {bound:,}" for name, bound in asdict(limits).items())
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "npad",
             "version": __version__,
-            "description": "Decode from sequence models, and watch it. Limits of requests, as "
-            f"docs/serving.md explains them: {bounds}.",
+            "description": "Decode from sequence models, and watch it.",
             "license": {"name": "Apache-2.0"},
         },
+        "x-limits": asdict(limits),
         "paths": paths,
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{}, {"token": []}],

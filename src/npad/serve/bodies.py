@@ -57,7 +57,7 @@ async def read_body(request: Request, limits: Limits, limit: int) -> AsyncGenera
                 chunk = await anext(stream, None)
         except TimeoutError:
             seconds = limits.receive_seconds + received / SLOWEST
-            raise RequestRefused(408, f"the body did not arrive within {seconds:g} s") from None
+            raise RequestRefused(408, f"the body did not arrive within {seconds:.3g} s") from None
         except ClientDisconnect:
             raise RequestRefused(CLIENT_GONE, "the client closed the connection") from None
         if chunk is None:
@@ -190,8 +190,7 @@ async def form_parameters(
             uploaded = form.get("file")
             if not isinstance(uploaded, UploadFile):
                 raise InvalidInput("the form has no file; send the recording as the field `file`")
-            fields = {name: value for name, value in form.items() if isinstance(value, str)}
-            yield {**fields, "file": uploaded.file}
+            yield dict(form) | {"file": uploaded.file}
         finally:
             await form.close()
 
@@ -214,17 +213,11 @@ def checked(
     for name, schema in {**needs, **takes}.items():
         value = given.pop(name, None)
         if value is None and name in needs:
-            raise InvalidInput(f"{name} is missing: {_expected(schema)}")
+            expected = "a text, or a list of texts" if "oneOf" in schema else "a text"
+            raise InvalidInput(f"{name} is missing: {expected}")
         missing = value is None or (value == "" and name in takes)
         values[name] = schema.get("default") if missing else _value(name, value, schema, limits)
     return values
-
-
-def _expected(schema: Schema) -> str:
-    """Return what a parameter that must be there is."""
-    if "oneOf" in schema:
-        return "a text, or a list of texts"
-    return "a file" if schema.get("format") == "binary" else "a text"
 
 
 def _value(name: str, value: Any, schema: Schema, limits: Limits) -> Any:
@@ -274,6 +267,6 @@ def _ensure_texts(name: str, texts: list[Any], schema: Schema, limits: Limits) -
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:
-            raise InvalidInput(f"{name} holds half a surrogate pair, which is no text") from None
+            raise InvalidInput(f"{name} holds half a surrogate pair, which is not text") from None
     if "minLength" in schema and not any(text.strip() for text in texts):
         raise InvalidInput(f"{name} must not be empty")

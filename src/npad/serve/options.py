@@ -116,7 +116,7 @@ def ensure_within(decoder: Decoder, limits: Limits) -> None:
     cost = decoder.cost
     ensure_integer("budget", cost.budget, 0, limits.budget)
     compared = math.isqrt(max(0, cost.utilities - 1)) + 1 if cost.utilities else 0
-    with_mbr = " with the selector mbr" if compared > limits.mbr_rows else ""
+    with_mbr = " with the selectors mbr and model-mbr" if compared > limits.mbr_rows else ""
     rows, most = (compared, limits.mbr_rows) if with_mbr else (cost.rows, limits.rows)
     if rows > most:
         raise InvalidInput(

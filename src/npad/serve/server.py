@@ -206,5 +206,5 @@ log = logging.getLogger("npad.serve")
 TOO_MANY = _raw(
     "503 Service Unavailable", "too many connections; try again in 1 s", "retry-after: 1\r\n"
 )
-MALFORMED = _raw("400 Bad Request", "the request is no valid HTTP")
+MALFORMED = _raw("400 Bad Request", "the request is not valid HTTP")
 TOO_SLOW = _raw("408 Request Timeout", "the request's headers did not arrive in time")

@@ -146,7 +146,7 @@ async def stream(service: Service, asked: CheckedRequest) -> EventStream:
     needs={"q": TEXTS},
     takes={
         "source": TEXT | {"description": "the code of a language, or auto", "default": AUTO},
-        "target": TEXT | {"description": "the code of a language"},
+        "target": TEXT | {"description": "the code of a language", "examples": ["en"]},
         "alternatives": {"type": "integer", "minimum": 0, "maximum": 20, "default": 0},
         "format": {"type": "string", "enum": ["text"]},
         "api_key": ANY_TEXT,

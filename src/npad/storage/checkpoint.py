@@ -53,7 +53,7 @@ class Saved:
         """Return the vocabularies of source and target.
 
         Raises:
-            InvalidInput: the source is no text.
+            InvalidInput: the source is not text.
         """
         source, target = self.subwords
         if source is None:

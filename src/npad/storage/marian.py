@@ -60,7 +60,7 @@ def read_marian(path: Path) -> MarianFile:
         items = _items(content)
     except (struct.error, UnicodeDecodeError, _DamagedError) as error:
         reason = error if isinstance(error, _DamagedError) else "it is cut or of another format"
-        raise StorageError(f"{path} is no sound Marian model: {reason}") from error
+        raise StorageError(f"{path} is not a valid Marian model: {reason}") from error
     weights, options = {}, {}
     for name, (kind, shape, values) in items.items():
         if name == OPTIONS:
@@ -69,7 +69,7 @@ def read_marian(path: Path) -> MarianFile:
             try:
                 weights[name] = _tensor(name, kind, shape, values)
             except _DamagedError as error:
-                raise StorageError(f"{path} is no sound Marian model: {error}") from error
+                raise StorageError(f"{path} is not a valid Marian model: {error}") from error
     return MarianFile(weights, options)
 
 

@@ -248,7 +248,7 @@ def writing(path: object, *kinds: type[Exception]) -> Iterator[None]:
 def _constant(name: str) -> float:
     """Accept Infinity, the best perplexity before the first validation, and refuse NaN."""
     if name == "NaN":
-        raise ValueError("NaN is no number")
+        raise ValueError("NaN is not a number")
     return float(name)
 
 

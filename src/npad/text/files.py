@@ -48,7 +48,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def read_lines_or_errors(path: str | Path) -> Iterator[str | InvalidInput]:
-    """Yield lines as `read_lines` does, but an error in the place of each line that is no text.
+    """Yield lines as `read_lines` does, but an error in the place of each line that is not text.
 
     Raises:
         InvalidInput: the file cannot be read or is damaged.
@@ -67,7 +67,7 @@ def read_lines_or_errors(path: str | Path) -> Iterator[str | InvalidInput]:
                     skipped += len(line)
                     if skipped > MAX_SKIPPED_BYTES:
                         rule = f"has more than {MAX_SKIPPED_BYTES:,} bytes"
-                        raise InvalidInput(f"{name} {rule}; this is no text file")
+                        raise InvalidInput(f"{name} {rule}; this is not a text file")
                 continue
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
@@ -242,7 +242,7 @@ def _decode(line: bytes, path: str | Path, number: int) -> str:
     line = line.removesuffix(b"\n").removesuffix(b"\r")
     if b"\0" in line:
         raise InvalidInput(
-            f"{display_name(path)}, line {number}: a zero byte; this is no text file"
+            f"{display_name(path)}, line {number}: a zero byte; this is not a text file"
         )
     try:
         return line.decode()

@@ -81,7 +81,7 @@ class Subwords:
         except InvalidInput:
             raise
         except Exception as error:  # the library raises nothing narrower
-            raise InvalidInput(f"{path} is no tokenizer.json: {error}") from error
+            raise InvalidInput(f"{path} is not a tokenizer.json: {error}") from error
         tokenizer.no_padding()  # padding would be read as text
         tokenizer.no_truncation()
         size = tokenizer.get_vocab_size()
@@ -163,9 +163,9 @@ class SentencePieces:
         try:
             processor = SentencePieceProcessor(model_proto=content)
         except (RuntimeError, ValueError, TypeError) as error:
-            raise StorageError(f"{path} is no sound SentencePiece model") from error
+            raise StorageError(f"{path} is not a valid SentencePiece model") from error
         if processor.get_piece_size() < 1 or processor.eos_id() != 0:
-            raise StorageError(f"{path} is no vocabulary of Marian: its end token must be token 0")
+            raise StorageError(f"{path} is not a Marian vocabulary: its end token must be token 0")
         return cls(processor)
 
     def __len__(self) -> int:
@@ -222,7 +222,7 @@ def ensure_bounded(config: Any, name: object) -> None:
             growth *= _growth(part)
     if growth > MAX_GROWTH:
         rule = f"its replacements can lengthen a text more than {MAX_GROWTH:,} times"
-        raise InvalidInput(f"{name} is no tokenizer that npad reads: {rule}; remove them")
+        raise InvalidInput(f"{name} is not a tokenizer that npad reads: {rule}; remove them")
 
 
 def _growth(part: dict[str, Any]) -> float:

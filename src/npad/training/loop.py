@@ -402,7 +402,9 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], di
 def _progress(plain: dict[str, Any], folder: Path) -> RunProgress:
     """Return the progress of a checkpoint, whose digest has been verified."""
     if plain.keys() != {part.name for part in fields(RunProgress)}:
-        raise StorageError(f"{folder / PROGRESS} is of another npad; start another run")
+        raise StorageError(
+            f"{folder / PROGRESS} was written by another version of npad; start another run"
+        )
     progress = RunProgress(**plain)
     if progress.update != checkpoint.number_of(folder):
         raise StorageError(f"{folder} is damaged: it is of update {progress.update}")

@@ -150,7 +150,7 @@ class Sounds:
 
 @dataclass(frozen=True)
 class SourceKind:
-    """What a store's source is, if it is no text, and with which features it was stored."""
+    """What a store's source is, if it is not text, and with which features it was stored."""
 
     name: str  # "caption" or "speech"
     features: Mapping[str, Any]  # {"size": 80}, or {"rate": 8000, "bins": 40}
@@ -224,7 +224,7 @@ class SourceKind:
         """Return the picture or the features of the sound in a file.
 
         Raises:
-            InvalidInput: the file is no picture or sound.
+            InvalidInput: the file is not a picture or sound.
         """
         if self.source == "picture":
             return read_picture(content, self.features["size"], name)

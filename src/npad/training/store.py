@@ -53,7 +53,7 @@ class PairCorpus:
         Args:
             folder: the folder of the split.
             dtypes: the types of the source and target tokens.
-            kind: what the source is, if it is no text.
+            kind: what the source is, if it is not text.
 
         Raises:
             StorageError: a file cannot be read, or its length does not fit the ends.
@@ -81,7 +81,7 @@ class Store:
         folder = Path(folder)
         if not os.path.exists(folder / "store.json"):
             reason = "it has no store.json; make one with npad prepare"
-            raise StorageError(f"{one_line(folder)} is no token store: {reason}")
+            raise StorageError(f"{one_line(folder)} is not a token store: {reason}")
         written = read_json(folder / "store.json").get("format")
         if written != FORMAT:
             rule = f"is of format {written!r:.20}; this npad reads {FORMAT}"
@@ -105,7 +105,7 @@ class Store:
 
     @cached_property
     def kind(self) -> SourceKind | None:
-        """What the source is, if it is no text."""
+        """What the source is, if it is not text."""
         return SourceKind.of(self.about)
 
     @cached_property

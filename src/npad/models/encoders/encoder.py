@@ -27,8 +27,8 @@ class EncoderSizes:
 class Encoder(ABC):
     """A part of a model that encodes its source.
 
-    It is no module itself: `parts` become children of the model, under the names that checkpoints
-    have had since text was the only source.
+    It is not a module itself: `parts` become children of the model, under the names that
+    checkpoints have had since text was the only source.
     """
 
     parts: dict[str, nn.Module]

@@ -42,7 +42,7 @@ class Parts:
         name = type(model).__name__
         ensure_bool("persist", persist)
         self.head = _head(model)
-        vocabulary, self.width = self.head.weight.shape
+        self.vocabulary, self.width = self.head.weight.shape
         self.model, self.persist = model.eval(), persist
         path = Path(model.config.name_or_path or name)
         self.name = path.name if path.is_dir() else str(path)  # the same wherever a folder lies
@@ -58,8 +58,8 @@ class Parts:
         self.end_tokens = [eos] if isinstance(eos, int) else list(eos or ())
         if not self.end_tokens:
             raise InvalidInput(f"{name} has no end token; set model.generation_config.eos_token_id")
-        _ensure_known("eos_token_id", self.end_tokens, vocabulary, name)
-        self.special = Special(bos=vocabulary, eos=self.end_tokens[0], pad=vocabulary)
+        _ensure_known("eos_token_id", self.end_tokens, self.vocabulary, name)
+        self.special = Special(self.vocabulary, self.end_tokens[0], self.vocabulary)
         self.sites = {"hidden": len(self.layers) * width, "embedding": width, "output": width}
         self.sites |= {f"hidden.{i}": width for i in range(len(self.layers))}
         self.forward_arguments = inspect.signature(model.forward).parameters.keys()
@@ -67,7 +67,7 @@ class Parts:
         if self.is_encoder_decoder:
             self.decoder_prefix = list(decoder_prefix or _default_prefix(model.generation_config))
             role = "the decoder's first token (decoder_start_token_id or forced_bos_token_id)"
-            _ensure_known(role, self.decoder_prefix, vocabulary, name)
+            _ensure_known(role, self.decoder_prefix, self.vocabulary, name)
         self.longest = _max_positions(model.config)  # tokens, or None if there is no limit
 
     @property

@@ -32,17 +32,19 @@ function parametersOf(operation) {
   }));
 }
 
-/** A command that sends a request with what must be there. */
+/** A command that sends a request with what must be there, and with what has an example. */
 function commandOf(path, operation, parameters) {
-  const needed = parameters.filter(({ required }) => required).map(({ name }) => name);
+  const given = parameters
+    .filter(({ required, schema }) => required || schema.examples)
+    .map(({ name, schema }) => [name, schema.examples?.[0] ?? "TEXT"]);
   const address = `${location.origin}${path}`;
   const [kind] = Object.keys(operation.requestBody?.content ?? {});
   if (kind === "multipart/form-data") return `curl ${address} -F file=@recording.wav`;
   if (kind) {
-    const body = JSON.stringify(Object.fromEntries(needed.map((name) => [name, "TEXT"])));
+    const body = JSON.stringify(Object.fromEntries(given));
     return `curl ${address} -H 'Content-Type: ${kind}' -d '${body}'`;
   }
-  const query = needed.map((name) => `${name}=TEXT`).join("&");
+  const query = given.map((pair) => pair.join("=")).join("&");
   return query ? `curl -N '${address}?${query}'` : `curl ${address}`;
 }
 
@@ -82,7 +84,7 @@ function sectionOf(path, verb, operation) {
 
 try {
   const answer = await fetch("openapi.json");
-  const { info, paths } = await answer.json();
+  const { info, paths, "x-limits": limits } = await answer.json();
   const sections = Object.entries(paths).flatMap(([path, operations]) =>
     Object.entries(operations).map(([verb, operation]) => sectionOf(path, verb, operation)),
   );
@@ -90,6 +92,24 @@ try {
   main.replaceChildren(
     html("p", { class: "lead" }, `Version ${info.version}. ${info.description} ${token}`),
     ...sections,
+    html(
+      "section",
+      { "aria-label": "Limits" },
+      html("h2", {}, "Limits"),
+      html("p", {}, "Of this server's requests, as npad serve --limit NAME=N changes them."),
+      html(
+        "div",
+        { class: "scrolls", tabindex: "0" },
+        table(
+          "Limits",
+          ["name", "value"],
+          Object.entries(limits).map(([name, value]) => [
+            html("code", {}, name),
+            value.toLocaleString("en"),
+          ]),
+        ),
+      ),
+    ),
   );
 } catch {
   main.replaceChildren(html("p", { role: "alert" }, "The server did not answer; reload the page."));

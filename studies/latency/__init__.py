@@ -1,0 +1,1 @@
+"""Quality against time: at equal latency, are noisy chains better than a beam?"""

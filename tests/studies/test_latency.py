@@ -1,0 +1,83 @@
+"""The study of quality against time, on the toy: it resumes, and its report renders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npad.engine.cost import clocked_by, count_calls
+from npad.errors import InvalidInput
+from npad.reproduce.record import Record
+from studies.latency import experiment, report
+
+PAIRS = {
+    "das ist mir wurst": "i do not care",
+    "danke": "thanks",
+    "na ja": "well",
+    "ich verstehe nur bahnhof": "it is all greek to me",
+}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """The arguments of a study of the toy, whose clock ticks at every model call."""
+    folder = tmp_path_factory.mktemp("latency")
+    for name in ("valid", "test"):
+        (folder / f"{name}.de").write_text("".join(f"{source}\n" for source in PAIRS))
+        (folder / f"{name}.en").write_text("".join(f"{target}\n" for target in PAIRS.values()))
+    words = (
+        f"--model toy --data {folder} --languages de en --out {folder / 'toy.jsonl'} --device cpu"
+    )
+    sizes = "--widths 2 5 --chains 3 10 --batches 1 4 --seeds 2 --timed 4 --rounds 2"
+    return [*words.split(), *sizes.split()], folder
+
+
+def run(arguments):
+    with count_calls() as calls, clocked_by(lambda: (calls.search + calls.rescoring) / 1000):
+        experiment.main(arguments)
+    return calls.search
+
+
+def test_a_study_that_is_complete_measures_nothing_again_and_renders(study, capsys):
+    arguments, folder = study
+    assert run([*arguments, "--minutes", "0"]) == 0
+    assert "run it again to continue" in capsys.readouterr().out
+    assert run(arguments) > 0
+    assert run(arguments) == 0
+    assert capsys.readouterr().out.endswith("complete\n")
+    report.main([str(folder / "toy.jsonl"), str(folder / "report")])
+    page = (folder / "report/README.md").read_text()
+    assert page == report.page(report.Results(Record(folder / "report/outputs.jsonl.xz")))
+    for name in ("greedy", "beam 2 ln", "NPAD-10 ln", "50 samples"):
+        assert f"| {name}" in page
+    assert "**One sentence at a time**, the best NPAD is" in page
+    assert "4 sentences at a time" in page
+    assert (folder / "report/frontier.png").stat().st_size > 10_000
+
+
+def test_a_beam_is_found_to_be_faster_and_better_where_it_is(study):
+    """By a clock of model calls, ten chains take longer than a beam of two."""
+    arguments, folder = study
+    run(arguments)
+    results = report.Results(Record(folder / "toy.jsonl"))
+    cost = {name: row.times[1].milliseconds for name, row in results.rows.items()}
+    assert cost["greedy"] < cost["beam 2"] < cost["beam 5"] < cost["NPAD-10 ln"]
+    assert results.rows["greedy"].times[1].machine
+    assert results.best(["beam"], 1, cost["beam 2"]) == "beam 2"
+    assert any("No NPAD is as fast as beam 2" in found for found in report.findings(results))
+
+
+def test_a_mistake_is_one_line(study, tmp_path):
+    arguments, _ = study
+    place = arguments.index("--data") + 1
+    with pytest.raises(InvalidInput, match=r"there is no .*valid\.de, plain, \.gz or \.xz"):
+        experiment.main([*arguments[:place], str(tmp_path), *arguments[place + 1 :]])
+    with pytest.raises(InvalidInput, match="usage"):
+        report.main([])
+
+
+def test_the_committed_report_is_what_its_record_renders():
+    folder = Path(__file__).parents[2] / "docs/results/latency"
+    results = report.Results(Record(folder / "outputs.jsonl.xz"))
+    assert (folder / "README.md").read_text() == report.page(results)
