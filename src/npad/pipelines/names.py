@@ -92,6 +92,7 @@ class ModelReference:
 
         Anything else is the path of a folder: one that npad trained or `npad fetch` wrote, or one
         of Firefox, which may also be written `firefox:FOLDER`.
+        Where no such folder is there, it may be a name that an installed package brings.
 
         Raises:
             InvalidInput: `name` is not a path, `hf:` or `chat:` is not followed by a name, or the
