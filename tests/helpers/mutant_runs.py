@@ -156,7 +156,7 @@ class Running:
             finally:
                 sys.stdout.flush()
                 os._exit(code)
-        return cls(mutant, folder, pid, time.monotonic() + 5 * limit)
+        return cls(mutant, folder, pid, time.monotonic() + 3 * limit)
 
     def outcome(self) -> dict[str, Any] | None:
         """Return what became of it; None while it runs."""
