@@ -144,6 +144,7 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
     *(
         ("training/randomness.py", line, ("*",), TASTE)
         for line in (
+            "MASKS = 2",
             "SMALLEST_CROP = 0.7",
             "BRIGHTNESS = 25.0",
             "CONTRAST = 0.3",
@@ -152,6 +153,14 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
             "TIME_MASK = 12",
             "FREQUENCY_MASK = 0.15",
         )
+    ),
+    ("training/update.py", "GPU_GRID = (16, 4)", ("*",), GPU),
+    ("training/update.py", "if number >= gpus:", ("*",), GPU),
+    (
+        "scale/processes.py",
+        "process = SPAWN.Process(target=serve, args=(there, spec), daemon=True)",
+        ("False",),
+        "a worker ends with its pipe in any case",
     ),
     (
         "training/update.py",

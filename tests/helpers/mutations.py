@@ -241,7 +241,7 @@ def generate(file: str) -> list[Mutant]:
             seen[change] += 1
             places = scope, without_comment(lines[line - 1])
             known = [new for place, news in equivalent if place in places for new in news]
-            if not {"*", mutant.new} & set(known):
+            if mutant.new != mutant.old and not {"*", mutant.new} & set(known):
                 found.append(mutant)
     return found
 

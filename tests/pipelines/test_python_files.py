@@ -375,3 +375,9 @@ def test_a_decoder_of_a_file_is_explained_as_others_are(file, npad_here):
     assert npad_here("decoders", f"{file}:ready").stdout.startswith(
         f"{file}:ready: Run noisy chains"
     )
+
+
+@pytest.mark.parametrize("name", [3, None, b"toy", ["toy"]])
+def test_a_name_is_a_text_or_a_path(name):
+    with pytest.raises(InvalidInput, match="name must be"):
+        ModelReference.parse(name)

@@ -154,3 +154,12 @@ def test_a_worker_with_another_model_than_the_drivers_refuses():
     assert Worker(SPEC.fingerprinted()).run(unit("danke")).outcomes[0].text == "thanks"
     with pytest.raises(InvalidInput, match=r"toy on .* is another model, or is read by another"):
         Worker(replace(SPEC, fingerprint="0" * 64))
+
+
+def test_every_candidate_of_a_range_of_chains_has_its_confidence(worker):
+    worker.translator = replace(worker.translator, confidence=lambda h: 50 + h.log_prob)
+    noisy = NPAD(Beam(3, nbest=3), chains=2)
+    (outcome,) = worker.run(unit("danke", decoder=noisy, chains=(0, 2))).outcomes
+    assert len(outcome.alternatives) > 1
+    for found in (outcome, *outcome.alternatives):
+        assert found.confidence == 50 + found.hypothesis.log_prob

@@ -14,7 +14,7 @@ from npad.schedules import Constant
 from npad.training.batches import Batcher, nll
 from npad.training.randomness import TrainingNoise
 from npad.training.recipe import Recipe
-from npad.training.update import ModelUpdater, Replicas
+from npad.training.update import ModelUpdater, Replicas, joined
 from npad.training.validation import Perplexity
 from runs import SHORT, tiny, updater
 
@@ -192,3 +192,11 @@ def test_a_lower_perplexity_is_better(store):
 
 def test_shapes_are_rounded_up_for_captured_graphs_alone(store):
     assert updater(store).batcher.grid == (1, 1)
+
+
+def test_a_process_that_torchrun_did_not_start_is_alone(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with joined(torch.device("cpu")) as replicas:
+        assert replicas == Replicas(rank=0, world=1)
+        assert replicas.first
+    assert not Replicas(rank=1, world=2).first
