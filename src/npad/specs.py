@@ -158,7 +158,9 @@ class Registry:
         if not own or not is_dataclass(kind) or inspect.isabstract(kind):
             methods = getattr(self.base, "__abstractmethods__", ())
             missing = "".join(f", with a method `{name}`" for name in methods)
-            rule = f"must be a dataclass that derives from npad.{self.base.__name__}"
+            module = str(self.base.__module__)
+            home = module if module.count(".") == 1 else "npad"  # which offers what lies deeper
+            rule = f"must be a dataclass that derives from {home}.{self.base.__name__}"
             raise InvalidInput(f"{source} {rule}{missing}")
         for field in fields(kind):
             if field.init and default_of(field) is MISSING:

@@ -345,6 +345,7 @@ def test_parts_of_a_file_may_be_within_brackets(noise_file, npad_here):
         (["--schedule", "F:Bare"], "needs a default for its field 'p'"),
         (["--schedule", "F:shortest"], "schedule must be a function of step and entropy"),
         (["--distribution", "F:nothing"], "has no 'nothing'; it has "),
+        (["--distribution", "F:Slow"], "derives from npad.distributions.Distribution"),
     ],
 )
 def test_noise_that_cannot_be_is_one_line(noise_file, options, message, capsys, monkeypatch):

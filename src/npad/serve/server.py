@@ -143,7 +143,7 @@ class BoundedProtocol(H11Protocol):
     limits: ClassVar[Limits] = Limits()
     _progress = 0  # how often the client has read what was waiting
     _awaited: tuple[str, object] | None = None  # what the client was waited for at the last look
-    _since = 0.0  # by the loop's clock, when the wait for it was first seen
+    _looks = 0  # since then; a clock would count the time in which this process had no processor
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -163,16 +163,17 @@ class BoundedProtocol(H11Protocol):
 
     def close_if_late(self) -> None:
         """Close the connection if its client is late; called every WATCH_SECONDS."""
-        now, awaited = self.loop.time(), self._client_task()
-        if awaited != self._awaited:
-            self._awaited, self._since = awaited, now
-        elif awaited is not None:
-            task, _ = awaited
-            if task == "read" and now - self._since > self.limits.send_seconds:
-                log.warning("closed a connection: its client did not read an answer in time")
-                self.transport.abort()
-            elif task == "send" and now - self._since > self.limits.receive_seconds:
-                self._close_unasked()
+        awaited = self._client_task()
+        self._looks = self._looks + 1 if awaited == self._awaited else 0
+        self._awaited = awaited
+        if awaited is None:
+            return
+        task, waited = awaited[0], self._looks * WATCH_SECONDS
+        if task == "read" and waited > self.limits.send_seconds:
+            log.warning("closed a connection: its client did not read an answer in time")
+            self.transport.abort()
+        elif task == "send" and waited > self.limits.receive_seconds:
+            self._close_unasked()
 
     def _client_task(self) -> tuple[str, object] | None:
         """Return what the client has to do next, as a value that changes whenever it does it.
