@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 import npad
 from checkpoint_cases import SUBWORDS, tiny
 from npad.errors import InvalidInput, NpadError, OutOfMemory, StorageError
+from npad.models.int8 import SCALE
 from npad.storage import checkpoint
 from npad.storage.atomic import atomic_folder, recover
 from npad.text.subwords import Subwords
@@ -81,6 +82,9 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "cannot read .*model.safetensors: 'sha256' is missing": lambda c: c.pop("sha256"),
     "is damaged: 'model' is missing": lambda c: c.pop("model"),
     "is of format 2 and this npad .* reads 1; install a newer npad": lambda c: c.update(format=2),
+    "is of format 0 and this npad .* reads 1; it is not an npad": lambda c: c.update(format=0),
+    "is of format two and this npad .* reads 1; it is not": lambda c: c.update(format="two"),
+    "holds a Hugging Face model; write hf:": lambda c: [c.pop("format"), c.update(model_type="t5")],
     r"safetensors does not fit config.json: encoder.bias_hh_l0 is \[24\], not \[27\]": lambda c: c[
         "model"
     ].update(units=9),
@@ -159,6 +163,10 @@ def test_a_tensor_too_many_or_too_few_or_of_another_kind_is_refused(tmp_path, pa
         ({"more": torch.ones(3)}, "more is unknown"),
         ({"logits.bias": bias[:-1].clone()}, r"logits.bias is \["),
         ({"logits.bias": bias.long()}, "logits.bias is I64, neither floating-point nor int8"),
+        (
+            {"logits.bias": bias.to(torch.int8), f"logits.bias{SCALE}": bias.float()},
+            "logits.bias is I8, neither floating-point nor int8 with scales",
+        ),
         (
             {"logits.bias": bias.to(torch.int8)},
             "logits.bias is I8, neither floating-point nor int8 with scales",

@@ -188,3 +188,7 @@ def test_a_lower_perplexity_is_better(store):
     assert not validation.is_better(2.0, 1.0)
     assert not validation.is_better(1.0, 1.0)
     assert validation.is_better(1e300, validation.worst)
+
+
+def test_shapes_are_rounded_up_for_captured_graphs_alone(store):
+    assert updater(store).batcher.grid == (1, 1)

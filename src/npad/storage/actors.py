@@ -21,7 +21,7 @@ from npad.errors import InvalidInput, NpadError, StorageError
 from npad.models.actors import Actor
 from npad.storage.atomic import write_atomic
 from npad.storage.checkpoint import WEIGHTS, read_config
-from npad.storage.regular import ensure_regular, file_digest, read_json, seal, unseal
+from npad.storage.regular import file_digest, read_json, seal, unseal
 from npad.validation import one_line
 from npad.version import __version__
 
@@ -90,7 +90,6 @@ def load_actor(
     if about is None:
         return None
     weights = folder / ACTOR_WEIGHTS
-    ensure_regular(weights)
     try:
         if file_digest(weights) != about["sha256"][ACTOR_WEIGHTS]:
             raise StorageError(
