@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from npad.engine.cost import clocked_by, count_calls
@@ -75,9 +73,3 @@ def test_a_mistake_is_one_line(study, tmp_path):
         experiment.main([*arguments[:place], str(tmp_path), *arguments[place + 1 :]])
     with pytest.raises(InvalidInput, match="usage"):
         report.main([])
-
-
-def test_the_committed_report_is_what_its_record_renders():
-    folder = Path(__file__).parents[2] / "docs/results/latency"
-    results = report.Results(Record(folder / "outputs.jsonl.xz"))
-    assert (folder / "README.md").read_text() == report.page(results)
