@@ -67,12 +67,7 @@ def bart(small: bool) -> Any:
     return BartForConditionalGeneration(BartConfig(vocab_size=vocabulary, d_model=width, **parts))
 
 
-MODELS: dict[str, Callable[[bool], Any]] = {
-    "marian": marian,
-    "t5": t5,
-    "bart": bart,
-    "llama": llama,
-}
+MODELS = {"marian": marian, "t5": t5, "bart": bart, "llama": llama}
 
 
 @dataclass(frozen=True)
@@ -231,7 +226,7 @@ def main() -> None:
         "--ctranslate2",
         metavar="PYTHON",
         default=sys.executable,
-        help="the interpreter that has it",
+        help="interpreter that has it",
     )
     parser.add_argument("--whisper", help="a folder that npad fetch wrote")
     parser.add_argument("--recording", help="speech, 16 kHz")

@@ -99,8 +99,7 @@ class Engine:
         start = self.clock()
         found = self.model.translate_batch(sources, **lengths, **options)
         seconds = self.clock() - start
-        tokens = [[int(token[1:]) for token in x.hypotheses[0]] for x in found]
-        return {"seconds": seconds, "tokens": tokens}
+        return {"seconds": seconds, "tokens": [x.hypotheses[0] for x in found]}
 
 
 def main() -> None:

@@ -91,7 +91,7 @@ class Product(nn.Module):
     def _unpack(self) -> None:
         """Hold the weight as it was, and not in a layout of the device and the precision."""
         if "weight" not in self._parameters:
-            self.weight = nn.Parameter(self.weight, requires_grad=False)
+            self._parameters["weight"] = nn.Parameter(self.weight, requires_grad=False)
         self.kernel_weight = None
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -151,7 +151,8 @@ class Products:
         found = self.made.get(key)
         if found is None or found[1] != state:
             alive = [ref(x) for x in tensors if x is not None]
-            found = self.made[key] = alive, state, self.make(list(layers))
+            with torch.inference_mode(False), torch.no_grad():  # they outlive the call
+                found = self.made[key] = alive, state, self.make(list(layers))
         return found[2]
 
     def replaces(self, module: nn.Module) -> bool:

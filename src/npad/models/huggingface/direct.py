@@ -165,6 +165,7 @@ class DirectDecoder:
         bias = getattr(model, "final_logits_bias", None)
         self.bias = bias if bias is not None and bool(bias.any()) else None
 
+    @torch.no_grad()
     def start(self, encoded: Tensor, mask: Tensor | None, prefix: Tensor) -> DirectState:
         """Return the state of encoded [sentences, length, width], after all but the last token.
 
@@ -182,6 +183,7 @@ class DirectDecoder:
             _, state = self.read(state, prefix[:, :-1], untouched)
         return replace(state, prefix=tokens - 1)
 
+    @torch.no_grad()
     def read(self, state: DirectState, tokens: Tensor, perturb: Any) -> tuple[Tensor, DirectState]:
         """Read tokens [rows, steps] into the state, which is written to.
 
