@@ -140,6 +140,12 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
     ("pipelines/sound.py", "BLOCK_FRAMES = 10_000", ("*",), SPEED),
     ("pipelines/sound.py", "HEADER_SECONDS = 10.0", ("*",), LIMIT),
     ("pipelines/pictures.py", "MAX_SECONDS = 10.0", ("*",), LIMIT),
+    (
+        "pipelines/pictures.py",
+        "BACKGROUND = (255, 255, 255, 255)",
+        ("256",),
+        "Pillow takes the largest value, 255",
+    ),
     ("training/batches.py", "WINDOW = 100", ("*",), SPEED),
     *(
         ("training/randomness.py", line, ("*",), TASTE)
