@@ -112,7 +112,7 @@ BY_FOLDER = {
         "models": "serve_routes serve_batching",
         "options": "serve_options serve_limits",
         "security": "serve_security serve_limits",
-        "server": "serve_connections serve_limits serve_cli",
+        "server": "serve_protocol serve_connections serve_limits serve_cli",
         "service": "serve_security serve_limits serve_bad_input",
         "speech_routes": "serve_speech",
         "streaming": "serve_stream serve_limits",
@@ -137,6 +137,10 @@ TASTE = "how much pictures and sounds are changed: another number is as good"
 # any change there.
 EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
     ("search/loop.py", "CAPTURED_ROWS = 16384", ("*",), SPEED),
+    *(
+        ("serve/server.py", line, ("*",), LIMIT)
+        for line in ("BACKLOG = 2048", "SEND_BUFFER = 65_536", "DESCRIPTORS = 16_384")
+    ),
     ("pipelines/sound.py", "BLOCK_FRAMES = 10_000", ("*",), SPEED),
     ("pipelines/sound.py", "HEADER_SECONDS = 10.0", ("*",), LIMIT),
     ("pipelines/pictures.py", "MAX_SECONDS = 10.0", ("*",), LIMIT),
@@ -191,6 +195,8 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
     ),
     ("scale/processes.py", "STOP_SECONDS = 5.0", ("*",), LIMIT),
     ("scale/pool.py", "POLL_SECONDS = 1.0", ("*",), SPEED),
+    ("scale/pool.py", "DEATHS = 3", ("*",), LIMIT),
+    ("scale/pool.py", "start_seconds: float = 600.0", ("*",), LIMIT),
     ("scale/formats.py", "ROWS = 1024", ("*",), SPEED),
     ("scale/formats.py", "BLOCK_BYTES = 1 << 20", ("*",), SPEED),
     ("search/loop.py", "CPU_RESULT_ROWS = 4096", ("*",), SPEED),

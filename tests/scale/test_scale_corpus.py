@@ -27,6 +27,7 @@ from npad.scale import (
     formats,
     translate_corpus,
 )
+from npad.scale.corpus import _identity
 from npad.scale.worker import Worker, fingerprint
 from npad.search.registry import DECODERS
 from npad.text import files
@@ -238,7 +239,11 @@ def test_a_changed_model_is_another_one(trained, tmp_path):
     assert len({fingerprint(str(trained)), fingerprint("en-de"), fingerprint("toy")}) == 3
     with pytest.raises(InvalidInput, match=r"toy on .* is another model"):
         Worker(replace(SPEC, fingerprint=fingerprint("en-de")))
-    Worker(SPEC.fingerprinted())
+    spec = SPEC.fingerprinted()
+    Worker(spec)
+    identity = _identity(Corpus(trained / "config.json", tmp_path / "out"), spec, Decoding(BEAM, 7))
+    assert identity["a model of digest"] == spec.fingerprint == fingerprint("toy")
+    assert (identity["max_length"], identity["the format"]) == ("7", "text, 1 best")
     (tmp_path / "hf").mkdir()
     (tmp_path / "hf" / "weights").write_bytes(b"1")
     before = fingerprint(f"hf:{tmp_path / 'hf'}")
