@@ -195,6 +195,12 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
     ),
     ("scale/processes.py", "STOP_SECONDS = 5.0", ("*",), LIMIT),
     ("scale/pool.py", "POLL_SECONDS = 1.0", ("*",), SPEED),
+    (
+        "serve/decoding.py",
+        "outcomes = list(translator.run(texts, decoding, max(1, len(texts)), skip=True))",
+        ("2",),
+        SPEED,
+    ),
     ("scale/pool.py", "DEATHS = 3", ("*",), LIMIT),
     ("scale/pool.py", "start_seconds: float = 600.0", ("*",), LIMIT),
     ("scale/formats.py", "ROWS = 1024", ("*",), SPEED),

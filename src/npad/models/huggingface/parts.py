@@ -55,9 +55,8 @@ class Parts:
         self.layers = _layers(self.decoder, model.config, name)
         width = self.width
         eos = model.generation_config.eos_token_id if end_tokens is None else end_tokens
-        self.end_tokens = (
-            list(eos) if isinstance(eos, list | tuple) else [] if eos is None else [eos]
-        )
+        several: Any = eos if isinstance(eos, list | tuple) else () if eos is None else (eos,)
+        self.end_tokens: list[int] = list(several)
         if not self.end_tokens:
             raise InvalidInput(f"{name} has no end token; set model.generation_config.eos_token_id")
         _ensure_known("eos_token_id", self.end_tokens, self.vocabulary, name)
