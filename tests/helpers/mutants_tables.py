@@ -201,6 +201,12 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
         ("2",),
         SPEED,
     ),
+    (
+        "serve/bodies.py",
+        "if isinstance(value, str) and value.isdecimal() and len(value) < 10:",
+        ("11", "len(value) <= 10"),
+        "no parameter may have ten digits, as a number or as a text",
+    ),
     ("scale/pool.py", "DEATHS = 3", ("*",), LIMIT),
     ("scale/pool.py", "start_seconds: float = 600.0", ("*",), LIMIT),
     ("scale/formats.py", "ROWS = 1024", ("*",), SPEED),

@@ -128,6 +128,14 @@ def test_an_address_of_another_machine_is_one_line(host, port, message):
         bind(host, port)
 
 
+def test_a_port_in_use_is_named():
+    with bind("127.0.0.1", 0) as listener:
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(InvalidInput, match=f"port {port} is in use; choose another with"):
+            bind("127.0.0.1", port)
+
+
 def test_a_server_has_the_limits_and_the_socket(monkeypatch):
     made, ran = [], []
     config = server.make_server(Mock(), Limits(idle_seconds=7, seconds=9)).config

@@ -8,12 +8,6 @@ import torch
 
 from npad.training.batches import Batch
 from npad.training.randomness import (
-    BRIGHTNESS,
-    CONTRAST,
-    MASKS,
-    SHIFT,
-    SMALLEST_CROP,
-    TEMPO,
     augmented,
     change_pictures,
     change_sounds,
@@ -44,27 +38,9 @@ def test_the_middle_of_all_numbers_changes_nothing_and_a_low_one_mirrors():
     torch.testing.assert_close(mirrored, gradient().flip(3))
 
 
-def test_a_crop_moves_within_the_picture():
-    left = change_pictures(gradient(), picture_numbers(size=0.0, across=0.0))
-    right = change_pictures(gradient(), picture_numbers(size=0.0, across=1.0))
-    assert left.max() < gradient().max() - 15
-    assert right.min() > gradient().min() + 15
-    width = (left.max() - left.min()) / (gradient().max() - gradient().min())
-    assert abs(width - SMALLEST_CROP) < 0.03
-
-
-def test_brightness_and_contrast_stay_in_range():
-    brighter = change_pictures(gradient(), picture_numbers(bright=1.0))
-    torch.testing.assert_close(brighter, gradient() + BRIGHTNESS)
-    harder = change_pictures(gradient(), picture_numbers(contrast=1.0))
-    assert abs(harder.std() / gradient().std() - 1 - CONTRAST) < 1e-3
+def test_pixels_stay_in_range():
     white = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8)
     assert change_pictures(white, picture_numbers(bright=1.0)).max() == 255
-
-
-def sound_numbers(tempo=HALF, shift=0.0, stretch=HALF, starts=0.0, sizes=0.0):
-    masks = [starts] * 2 * MASKS + [sizes] * 2 * MASKS
-    return torch.tensor([[tempo, shift, stretch, *masks]])
 
 
 def ramp(frames=100, bins=20):
@@ -72,43 +48,12 @@ def ramp(frames=100, bins=20):
 
 
 def test_the_middle_of_all_numbers_keeps_a_sound():
-    found, lengths = change_sounds(ramp(), torch.tensor([100]), sound_numbers())
+    found, lengths = change_sounds(
+        ramp(), torch.tensor([100]), torch.tensor([[HALF, 0.0, HALF, *[0.0] * 8]])
+    )
     assert lengths.tolist() == [100]
     torch.testing.assert_close(found[:, :100], ramp())
     assert not found[:, 100:].any()
-
-
-def test_tempo_changes_the_length_and_loses_nothing():
-    for number, factor in ((0.0, 1 - TEMPO), (1.0, 1 + TEMPO)):
-        found, lengths = change_sounds(ramp(), torch.tensor([100]), sound_numbers(tempo=number))
-        assert abs(lengths.item() - 100 / factor) <= 1
-        inside = found[0, : lengths.item() - 2, 0]
-        assert inside.max() > 97
-        steps = inside.diff()[1:-1]
-        torch.testing.assert_close(steps, torch.full_like(steps, factor), atol=1e-4, rtol=0)
-        assert not found[:, lengths.item() :].any()
-
-
-def test_a_shift_prepends_silence():
-    found, lengths = change_sounds(ramp(), torch.tensor([100]), sound_numbers(shift=0.99))
-    assert lengths.tolist() == [100 + SHIFT]
-    assert found[:, :SHIFT].abs().max() < 1e-5
-    torch.testing.assert_close(found[:, SHIFT : SHIFT + 100], ramp())
-
-
-def test_frequencies_are_stretched():
-    frames = torch.arange(20.0).expand(1, 50, 20).contiguous()
-    found, _ = change_sounds(frames, torch.tensor([50]), sound_numbers(stretch=0.0))
-    torch.testing.assert_close(found[0, 10, :18], 0.9 * torch.arange(18.0))
-
-
-def test_masks_hide_a_little_of_time_and_frequency():
-    ones = torch.ones(1, 100, 20)
-    found, _ = change_sounds(ones, torch.tensor([100]), sound_numbers(starts=0.25, sizes=0.99))
-    hidden_frames = (found[0, :100] == 0).all(1).nonzero()[:, 0].tolist()
-    hidden_bands = (found[0, :100] == 0).all(0).nonzero()[:, 0].tolist()
-    assert hidden_frames == list(range(25, 37))
-    assert hidden_bands == [5, 6, 7]
 
 
 def test_pixels_come_from_where_the_numbers_say():

@@ -19,7 +19,7 @@ from npad.storage.regular import seal
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, Subwords
 from npad.training import prepare as module
 from npad.training.prepare import prepare
-from npad.training.sources import Side
+from npad.training.sources import Side, mapped
 from npad.training.store import Store
 from runs import reversal, small_store
 
@@ -259,6 +259,12 @@ def test_pairs_of_the_largest_length_are_kept(tmp_path):
     assert (counts.pairs, counts.long) == (2, 2)
 
 
+def test_the_defaults_are_those_of_the_help():
+    text, media = module.TextData(("a", "a")), module.MediaData(("a", "a"))
+    assert (text.vocabulary, text.max_length, text.sample) == ((8000, 8000), 100, 2_000_000)
+    assert (media.vocabulary, media.max_length) == (4000, 100)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -287,3 +293,10 @@ def test_a_mistake_in_an_argument_is_named(tmp_path, monkeypatch, changes, messa
     with pytest.raises(InvalidInput, match=message):
         prepare(**arguments | changes)
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_file_is_mapped_as_a_vector(tmp_path, count):
+    (tmp_path / "file").write_bytes(np.arange(count, dtype=np.int32).tobytes())
+    vector = mapped(tmp_path / "file", "int32")
+    assert (vector.tolist(), vector.dtype) == (list(range(count)), np.int32)

@@ -194,24 +194,20 @@ def test_shapes_are_rounded_up_for_captured_graphs_alone(store):
     assert updater(store).batcher.grid == (1, 1)
 
 
-def test_a_process_that_torchrun_did_not_start_is_alone(monkeypatch):
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with joined(torch.device("cpu")) as replicas:
-        assert replicas == Replicas(rank=0, world=1)
-        assert replicas.first
-    assert not Replicas(rank=1, world=2).first
-
-
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", [None, 1, 2])
 def test_processes_join_and_leave(monkeypatch, world):
+    """Without torchrun, a process is alone."""
     called = []
     names = ("init_process_group", "destroy_process_group", "all_reduce")
     for name in names:
         monkeypatch.setattr(distributed, name, lambda *a, name=name, **_: called.append((name, *a)))
     monkeypatch.setattr(distributed, "get_rank", lambda: 1)
-    monkeypatch.setenv("WORLD_SIZE", str(world))
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if world is not None:
+        monkeypatch.setenv("WORLD_SIZE", str(world))
     with joined(torch.device("cpu")) as replicas:
-        assert replicas == (Replicas(1, 2) if world == 2 else Replicas())
+        assert replicas == (Replicas(1, 2) if world == 2 else Replicas(0, 1))
+        assert replicas.first == (world != 2)
         tensor = replicas.add(torch.ones(()))
     joining = [(names[0], "gloo"), (names[2], tensor), (names[1],)]
     assert called == (joining if world == 2 else [])
