@@ -1,4 +1,4 @@
-"""The rules of a connection, without a network: when a client is late, and what it is told."""
+"""The rules of a connection, without a network: when a client is late, and what it is answered."""
 
 from __future__ import annotations
 
@@ -80,24 +80,24 @@ def test_reading_is_progress(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("received", "state", "told"),
+    ("received", "state", "answered"),
     [(b"GET", h11.IDLE, True), (b"", h11.IDLE, False), (b"GET", h11.SEND_BODY, False)],
 )
-def test_only_a_client_that_began_is_told_that_it_is_late(caplog, received, state, told):
+def test_only_a_client_that_began_hears_that_it_is_late(caplog, received, state, answered):
     protocol = connection(received=received, state=state)
     protocol._close_unasked()
-    assert protocol.transport.write.call_args_list == [((TOO_SLOW,),)] * told
-    assert len(caplog.records) == told
+    assert protocol.transport.write.call_args_list == [((TOO_SLOW,),)] * answered
+    assert len(caplog.records) == answered
     protocol.transport.close.assert_called_once()
 
 
 @pytest.mark.parametrize(
-    ("cycle", "told"), [(None, True), (WAITING, True), (ENDED, True), (BEGUN, False)]
+    ("cycle", "answered"), [(None, True), (WAITING, True), (ENDED, True), (BEGUN, False)]
 )
-def test_what_is_no_http_is_answered_unless_an_answer_has_begun(cycle, told):
+def test_what_is_no_http_is_answered_unless_an_answer_has_begun(cycle, answered):
     protocol = connection(cycle)
     protocol.send_400_response("a reason of h11")
-    assert protocol.transport.write.call_args_list == [((MALFORMED,),)] * told
+    assert protocol.transport.write.call_args_list == [((MALFORMED,),)] * answered
     protocol.transport.close.assert_called_once()
 
 

@@ -234,14 +234,16 @@ def test_a_tokenizer_of_another_size_is_refused(tmp_path):
         _ = store.subwords
 
 
-def test_progress_is_told_by_chunks(tmp_path, monkeypatch):
+def test_progress_is_reported_by_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 50)
-    text, told = reversal(tmp_path / "text", train=120), []
+    text, reported = reversal(tmp_path / "text", train=120), []
     files = (text / "train.src", text / "train.tgt")
-    prepare(tmp_path / "store", files, vocabulary=(300, 300), progress=lambda *x: told.append(x))
+    prepare(
+        tmp_path / "store", files, vocabulary=(300, 300), progress=lambda *x: reported.append(x)
+    )
     reading = [("reading", 50, 0), ("reading", 100, 0)]
     encoding = [("encoding", done, 120) for done in (50, 100, 120)]
-    assert told == [*reading, *reading, ("learning subwords", 0, 0), *encoding]
+    assert reported == [*reading, *reading, ("learning subwords", 0, 0), *encoding]
 
 
 def test_pairs_of_the_largest_length_are_kept(tmp_path):
