@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import EVERY, FOUR, PLAIN, assert_same, by_name, in_fours, key, tables
+from cases import EVERY, FOUR, PLAIN, WAYS, assert_same, by_name, in_fours, key, tables
 from npad import Beam, Exact, InvalidInput, decode
 from npad.constraints import Choices, Constrained, Constraint, Prefix
+from npad.constraints.kinds import Both
 from npad.decoding import search
 
 every = pytest.mark.parametrize("decoder", **by_name(EVERY))
@@ -21,6 +22,7 @@ def keeps(constraint: Constraint, output) -> bool:
         return tokens[: len(constraint.text)] == constraint.text
     if isinstance(constraint, Choices):
         return output.finished and tokens in constraint.choices
+    assert isinstance(constraint, Both)
     return keeps(constraint.first, output) and keeps(constraint.second, output)
 
 
@@ -62,7 +64,7 @@ def test_outputs_satisfy_the_constraint_with_the_models_own_log_prob(decoder, ca
         assert [key(h) for h in hypotheses] == sorted(map(key, hypotheses), reverse=True)
 
 
-@every
+@pytest.mark.parametrize("decoder", [EVERY[way] for way in WAYS], ids=WAYS)
 @in_fours
 @given(case=constrained_tables(sentences=4), order=st.permutations(FOUR))
 def test_a_sentence_decodes_alike_alone_and_in_a_batch(decoder, case, order):
