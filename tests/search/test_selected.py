@@ -31,7 +31,6 @@ from npad.search.registry import DECODERS
 from npad.search.selected import is_mbr_on_a_beam
 from npad.selectors import GNMTLength, WithCut
 from npad.specs import label
-from runs import printed_here
 
 TOY = npad.load("toy")
 INNERS = [Beam(4), Beam(4, "pool"), Diverse(3, 0.5), Sampling(6), BestOf((Greedy(), Beam(3)))]
@@ -184,7 +183,7 @@ def test_the_command_warns_of_mbr_on_a_beam_in_one_line(capsys, monkeypatch):
         assert all(line.startswith("npad: warning: MBR on one beam's list") for line in lines)
 
 
-def test_the_help_shows_it(capsys, monkeypatch):
-    shown = " ".join(printed_here(capsys, monkeypatch, "translate", "--help").split())
+def test_the_help_shows_it(printed_here):
+    shown = " ".join(printed_here("translate", "--help").split())
     assert "--decoder beam --selector length-normalised" in shown
     assert "sampling, beam, npad: which candidate is returned" in shown
