@@ -21,7 +21,7 @@ SOURCE = ROOT / "src/npad"
 LIMITS = {
     "lines in the package": 40_300,  # what a newcomer could have to read
     "files in the package": 240,
-    "lines of tests": 33_800,  # they are read and run as well
+    "lines of tests": 33_000,  # they are read and run as well
     "class names defined more than once": 0,  # one name, one idea
     "modules with a single importer": 44,  # a part of that importer, until a second one needs it
     "functions taking max_length and max_rows": 8,  # npad.Decoding holds both

@@ -152,12 +152,6 @@ def test_other_shells_show_what_a_decoder_does(shell):
     assert "greedy" not in shown
 
 
-def test_the_completion_of_a_shell_is_shown():
-    named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the parent is no shell here
-    script = npad("--show-completion", "bash", env=named)
-    assert "_NPAD_COMPLETE=complete_bash" in script.stdout
-
-
 @pytest.mark.parametrize(
     ("command", "text"),
     [

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-import tarfile
 
 import pytest
 import sacrebleu
 import torch
 
-from media_models import draw, random_model, record, tone
+from media_models import draw, random_model, record, tone, write_tar
 from npad import Greedy, load
 from npad.metrics.registry import METRICS
 from runs import lines, npad
@@ -38,9 +37,7 @@ def folder(tmp_path_factory):
 def pictures(tmp_path):
     """An archive of pictures, not in the manifest's order, and the manifest."""
     paths = [draw(tmp_path / f"{i}.png", i) for i in range(3)]
-    with tarfile.open(tmp_path / "images.tar", "w") as archive:
-        for path in reversed(paths):
-            archive.add(path, path.name)
+    write_tar(tmp_path / "images.tar", {path.name: path.read_bytes() for path in paths[::-1]})
     rows = [
         f"{path.name}\t{text}\n"
         for texts in zip(*CAPTIONS, strict=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import tarfile
 
 import pytest
 
-from media_models import draw, random_model
+from media_models import draw, random_model, write_tar
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling
 from npad.pipelines.captioning import Captioner
 from npad.pipelines.loading import load
@@ -145,7 +144,6 @@ def test_folders_and_models_that_do_not_fit_are_one_line(tmp_path, photos, refus
     wrong = refused_here("caption", "-m", "x", tmp_path)
     assert f"the folder {tmp_path} has no pictures" in wrong
     archive = tmp_path / "photos.tar"
-    with tarfile.open(archive, "w") as file:
-        file.add(photos[0], "0.png")
+    write_tar(archive, {"0.png": photos[0].read_bytes()})
     wrong = refused_here("caption", "-m", "x", archive)
     assert wrong == f"{archive} is an archive; unpack it, and give the folder"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import WhisperForConditionalGeneration
 
-from npad import NPAD, Greedy, InvalidInput, Noise, decode
+from npad import NPAD, Greedy, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace
 from npad.pipelines import sound as audio
 from npad.pipelines.loading import load_as
@@ -120,6 +120,3 @@ def test_bad_recordings_and_languages_are_named(whisper, tmp_path, refused_here)
     assert "it ends early" in refused_here(*model, tmp_path / "none.wav")
     silent = saved(tmp_path / "silent.wav", torch.zeros(0), RATE)
     assert "it has 0 samples of 16 bits" in refused_here(*model, silent)
-    for sound in (torch.zeros(0), torch.ones(5, dtype=torch.int16), torch.tensor([0.0, torch.nan])):
-        with pytest.raises(InvalidInput, match="recording 1 must be a tensor of samples"):
-            load_as(Transcriber, f"hf:{whisper}").transcribe([sound])

@@ -202,16 +202,6 @@ def test_memory_that_is_short_halves_units_and_then_fails_the_text():
     assert all("does not fit in memory" in outcome.reason for outcome in outcomes)
 
 
-def test_a_text_that_is_too_long_is_told(source, tmp_path):
-    spec, reported = replace(SPEC, max_source=6), {}
-    with Local(spec) as workers:
-        corpus = Corpus(source, tmp_path / "out")
-        decoding = Decoding(Greedy())
-        summary = translate_corpus(corpus, workers, spec, decoding, report=reported.__setitem__)
-    assert summary.failed == 6
-    assert reported[4] == "it has 24 tokens and 6 tokens are allowed; split it"
-
-
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
