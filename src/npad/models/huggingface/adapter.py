@@ -55,7 +55,7 @@ INT8_TOLERANCE = 0.05  # of logits that two orders of the same products in int8 
 
 
 @dataclass(frozen=True)
-class Network:
+class Running:
     """What runs for an adapter: its model, or a view of it with faster products."""
 
     name: str
@@ -102,7 +102,7 @@ class HuggingFace(Parts):
         self.int8 = int8 or isinstance(self.head, Int8Linear)
         self.name += ALL_INT8 * self.int8
         self.merges_ends = merges_ends
-        self._running: Network | None = None
+        self._running: Running | None = None
         # Whether states of fixed size decode the same; another adapter may have found out.
         self.fixed_size: bool | None = model.__dict__.get(FIXED_SIZE)
         self.is_copy = False  # whether another adapter starts its states
@@ -122,16 +122,16 @@ class HuggingFace(Parts):
         return id(self.model), self.persist, tuple(self.decoder_prefix), ends, self.int8
 
     @property
-    def network(self) -> Network:
+    def network(self) -> Running:
         """What runs: on a CPU, a view of the model with faster products, made at each start."""
         if self._running is None:
             self._running = self._made_network()
         return self._running
 
-    def _made_network(self) -> Network:
+    def _made_network(self) -> Running:
         parts = self.embeddings, list(self.layers), self.head
         if self.device.type != "cpu":
-            return Network(self.name, self.model, *parts)
+            return Running(self.name, self.model, *parts)
         products = products_of(self.model, int8_of if self.int8 else product_of)
         copies = view_of(self.model, products) if self.int8 or packable(self.model) else {}
         model, embeddings, head, *layers = (
@@ -142,7 +142,7 @@ class HuggingFace(Parts):
         if self.is_encoder_decoder and (self.is_copy or not self.precise_logits):
             with suppress(AttributeError):
                 direct = DirectDecoder(self.model, self.decoder, self.head, products)
-        return Network(self.name, model, embeddings, layers, head, direct)
+        return Running(self.name, model, embeddings, layers, head, direct)
 
     @property
     def capturable(self) -> bool:

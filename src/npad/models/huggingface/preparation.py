@@ -14,16 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npad.constraints.constrained import Constrained, Rule
 from npad.engine.devices import INT8_ALL
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
 from npad.model import Capabilities
 from npad.models.huggingface.adapter import BaseModelOutput, HuggingFace, Inputs, transformers
 from npad.models.huggingface.constraints import (
-    Constrained,
     MergedEnds,
     Processed,
-    Rule,
     Stopping,
     StoppingRule,
     Written,
