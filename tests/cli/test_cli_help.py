@@ -76,13 +76,10 @@ def test_help_has_color_on_a_terminal_only_and_not_against_the_users_will(tmp_pa
     assert "\033" not in npad("plot", "--help").stdout
 
 
-def test_commands_are_grouped(npad_here):
-    titles = [line[:-1] for line in npad_here().stdout.splitlines() if line[-1:] == ":"]
-    assert titles == ["Use a model", "Measure", "Train", "Research", "Options"]
-
-
-def test_the_command_lists_its_commands_and_knows_its_version(npad_here):
+def test_the_command_lists_its_commands_in_groups_and_knows_its_version(npad_here):
     shown = npad_here().stdout
+    titles = [line[:-1] for line in shown.splitlines() if line[-1:] == ":"]
+    assert titles == ["Use a model", "Measure", "Train", "Research", "Options"]
     assert all(name in shown for name in COMMANDS)
     assert npad_here("--version").stdout.strip() == package.__version__
 
