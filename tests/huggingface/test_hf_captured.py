@@ -49,10 +49,10 @@ def test_captured_steps_find_the_same(captured, kind, decoder, monkeypatch):
     assert any(isinstance(entry, Graph) for entry in model._graphs.entries.values())
 
 
-@pytest.mark.parametrize(
-    ("kind", "prompts"),
-    [*((kind, None) for kind in CONFIGS), ("llama", [[5], [7]]), ("gpt2", [[5]])],
-)
+ONE_TOKEN = [("llama", [[5], [7]]), ("gpt2", [[5]])]
+
+
+@pytest.mark.parametrize(("kind", "prompts"), [*((kind, None) for kind in CONFIGS), *ONE_TOKEN])
 def test_captured_steps_find_the_same_where_noise_does_not_persist(captured, kind, prompts):
     """And with prompts of one token."""
     model, decoder, given = build(kind), NPAD(Beam(2), 4, Noise(0.5)), prompts or source(kind)
