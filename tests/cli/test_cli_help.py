@@ -130,14 +130,18 @@ def test_a_command_is_listed_with_the_first_line_of_its_docstring(name):
         ("npad decoders st", {"steered", "stochastic-beam"}),
     ],
 )
-def test_bash_completes_commands_options_and_values(words, expected, tmp_path):
+def test_bash_completes_commands_options_and_values(
+    words, expected, tmp_path, printed_here, monkeypatch
+):
     """As bash asks for it: the words typed so far, and the number of the last one."""
     (tmp_path / "enormous").mkdir()
     multilingual = {"lang_to_id": {"<|de|>": 1, "<|cs|>": 2, "<|da|>": 3}}
     (tmp_path / "enormous/generation_config.json").write_text(json.dumps(multilingual))
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    done = npad("", env=asked | {"_NPAD_COMPLETE": "complete_bash"}, cwd=tmp_path)
-    assert set(done.stdout.split()) == expected
+    monkeypatch.chdir(tmp_path)
+    for name, value in (asked | {"_NPAD_COMPLETE": "complete_bash"}).items():
+        monkeypatch.setenv(name, value)
+    assert set(printed_here().split()) == expected
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
