@@ -11,7 +11,7 @@ import typer
 
 from npad.cli.decoder_options import decodes
 from npad.cli.options import OUTPUT, Device, Json, Nbest, OutputFile, Precision, complete_model
-from npad.cli.outputs import files_in, write_outputs
+from npad.cli.outputs import DoubtfulFile, doubtful_outputs, files_in, write_outputs
 from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -27,7 +27,7 @@ from npad.search.request import Decoding
 from npad.text.files import open_output
 
 
-@decodes(limits={"max_length": Captioner.max_length})
+@decodes(limits={"max_length": Captioner.max_length}, acts=True)
 def command(
     image: Annotated[
         list[Path], typer.Argument(help="Pictures: PNG, JPEG, WebP, GIF, …; or folders of them.")
@@ -54,6 +54,7 @@ def command(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    doubtful: DoubtfulFile = None,
     *,
     decoding: Decoding,
 ) -> None:
@@ -84,12 +85,17 @@ def command(
     def refuse(number: int, error: InvalidInput) -> None:
         note(f"{error}; its caption is left empty")
 
-    with open_output(output) as out, counting_bar("captioning", len(files)) as decoded:
+    with (
+        open_output(output) as out,
+        doubtful_outputs(doubtful, decoding) as take,
+        counting_bar("captioning", len(files)) as decoded,
+    ):
 
         def write(number: int, path: Path, found: Output) -> None:
             if overlays is not None and math.isfinite(found.log_prob):
                 overlay_caption(captioner, captioner.read(path), found, overlays[number])
             out.write(writer(number, str(path), found, nbest))
+            take(number, path, found)
             out.flush()
 
         refused = write_outputs(captioner, files, decoding, write, decoded, refuse=refuse)

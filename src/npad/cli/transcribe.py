@@ -14,7 +14,7 @@ from torch import Tensor
 
 from npad.cli.decoder_options import decodes
 from npad.cli.options import OUTPUT, Device, complete_model, completing
-from npad.cli.outputs import files_in, write_outputs
+from npad.cli.outputs import DoubtfulFile, doubtful_outputs, files_in, write_outputs
 from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -41,7 +41,7 @@ def complete_language(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-@decodes(limits={"max_rows": Transcriber.max_rows})
+@decodes(limits={"max_rows": Transcriber.max_rows}, acts=True)
 def command(
     file: Annotated[
         list[Path],
@@ -92,6 +92,7 @@ def command(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    doubtful: DoubtfulFile = None,
     *,
     decoding: Decoding,
 ) -> None:
@@ -133,12 +134,14 @@ def command(
     seconds = 0.0
     with (
         nullcontext() if targets is not None else open_output(output) as common,
+        doubtful_outputs(doubtful, decoding) as take,
         counting_bar("transcribing, seconds", total) as decoded,
     ):
 
         def write(number: int, path: Path, found: Output) -> None:
             nonlocal seconds
             text = writer(number, str(path), found, 1)
+            take(number, path, found)
             if targets is not None:
                 with open_output(targets[number]) as own:
                     own.write(text)

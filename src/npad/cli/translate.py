@@ -24,13 +24,13 @@ from npad.cli.options import (
     Precision,
     source_limit,
 )
-from npad.cli.outputs import write_outputs
+from npad.cli.outputs import DoubtfulFile, doubtful_outputs, write_outputs
 from npad.cli.placement import HERE, Field, OnError, Placement, placed, run_corpus
 from npad.cli.terminal import counting_bar, is_terminal, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.pipelines.loading import load_as
-from npad.pipelines.outputs import TooLong
+from npad.pipelines.outputs import Output, TooLong
 from npad.pipelines.translation import Translator
 from npad.pipelines.writers import as_json, as_moses, as_text
 from npad.scale.corpus import Corpus
@@ -39,7 +39,7 @@ from npad.search.request import Decoding
 from npad.text.files import Lines, open_output
 
 
-@decodes()
+@decodes(acts=True)
 @placed
 def command(
     text: Annotated[
@@ -82,6 +82,7 @@ def command(
     where: Placement = HERE,
     on_error: OnError = "skip",
     field: Field = "text",
+    doubtful: DoubtfulFile = None,
     *,
     decoding: Decoding,
 ) -> None:
@@ -122,6 +123,8 @@ def command(
         spec = ModelSpec(model, device, precision, max_source)
         if output is None or len(files) != 1 or len(inputs) != 1 or files == ["-"]:
             raise InvalidInput("--engine translates a file into a file: give one, and --output")
+        if doubtful is not None:
+            raise InvalidInput("--doubtful goes without --engine; --json marks the outputs there")
         corpus = Corpus(Path(files[0]), output, field, writer, nbest, cast(Any, on_error))
         run_corpus(where, spec, corpus, decoding, window)
         return
@@ -142,13 +145,19 @@ def command(
     with (
         _continuable(files, output),
         open_output(output) as out,
+        doubtful_outputs(doubtful, decoding) as take,
         counting_bar("translating", total or 0, files) as decoded,
     ):
+
+        def write(number: int, line: str, found: Output) -> None:
+            out.write(writer(number, line, found, nbest))
+            take(number, line, found)
+
         refused = write_outputs(
             translator,
             chain.from_iterable(inputs),
             decoding,
-            lambda number, line, found: out.write(writer(number, line, found, nbest)),
+            write,
             decoded,
             flush=out.flush,
             refuse=refuse,

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from itertools import chain, count, islice
 from typing import Any, ClassVar, TypeVar, cast
@@ -21,6 +21,7 @@ from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
 from npad.model import Capabilities, Model, ensure_length
 from npad.noise.random import stable_hash
+from npad.pipelines.estimates import Estimator
 from npad.pipelines.outputs import Output, TooLong
 from npad.pipelines.overlap import Inline, ReadAhead, runner_for
 from npad.search.decoder import Decoder
@@ -118,7 +119,8 @@ class Pipeline(ABC):
         model: the model that decodes and scores.
         detokenise: maps a hypothesis' tokens to text. If it has a method `all` that maps many
             hypotheses at once, that is called instead.
-        confidence: returns the sentence chrF to expect of a best hypothesis, or None.
+        confidence: returns the quality to expect of a best hypothesis, or None; a `Confidence` may
+            also read the other candidates.
     """
 
     model: Model[Any]
@@ -129,6 +131,7 @@ class Pipeline(ABC):
     encoder: ClassVar[str] = "encode"  # the field that maps pieces to the model's source
     max_length: ClassVar[int] = MAX_LENGTH  # defaults of `decode`
     max_rows: ClassVar[int] = MAX_ROWS
+    measure: ClassVar[str] = "chrf"  # the metric of an output that a confidence expects
     largest: ClassVar[int] = sys.maxsize  # pieces of a batch
 
     def __post_init__(self) -> None:
@@ -239,17 +242,18 @@ class Pipeline(ABC):
 
         ahead: whether a window may be read before the previous one has been yielded.
         """
-        search = self._search(decoding.decoder)
         # A search that calls `detokenise` must not do so while this thread encodes.
-        runner = runner_for(self.model) if search is decoding.decoder else Inline()
+        plain = self._search(decoding.decoder) is decoding.decoder
+        runner = runner_for(self.model) if plain else Inline()
         signed = signature(decoding.decoder, self.model)
-        run = Run(self, Decoding(search, decoding.max_length, decoding.max_rows), runner, signed)
+        run = Run(self, decoding, runner, signed)
         with closing(runner):
             submitted = run.submit_all(sources, window, skip)
             for batches, done in runner.look_ahead(submitted) if ahead else submitted:
                 for batch in batches:
                     if batch.pieces[0].outcome is None:
                         run.finish(batch, batch.hypotheses())
+                run.decode_again([piece for batch in batches for piece in batch.pieces])
                 for pieces in done:
                     parts = [part for piece in pieces for part in piece.parts()]
                     refusals = (p.outcome for p in parts if isinstance(p.outcome, InvalidInput))
@@ -312,6 +316,10 @@ class Pipeline(ABC):
         return decoder.with_texts(
             lambda tokens: self.comparable(self.detokenise(tokens)), self.detokenise
         )
+
+    def estimator(self, decoder: Decoder) -> Estimator:
+        """Return what estimates the quality of a decoder's outputs."""
+        return Estimator(self.confidence, decoder, self.comparable)
 
     def comparable(self, text: str) -> str:
         """Return the form of a text in which outputs and references are compared."""
@@ -423,6 +431,10 @@ class Run:
 
     def __post_init__(self) -> None:
         self.budget = RowBudget(self.decoding.max_rows)
+        self.estimator = self.pipeline.estimator(self.decoding.decoder)
+        self.decoder = self.pipeline._search(self.decoding.decoder)
+        if self.decoding.min_confidence is not None:
+            self.estimator.ensure_confident()
 
     def submit_all(
         self, sources: Iterator[Any], window: int, skip: bool
@@ -461,7 +473,7 @@ class Run:
 
     def submit(self, pieces: list[Piece]) -> SubmittedBatch | None:
         """Encode pieces and submit those that can be decoded, if any, as one batch."""
-        decoder, max_length = self.decoding.decoder, self.decoding.max_length
+        decoder, max_length = self.decoder, self.decoding.max_length
         max_rows, model = self.decoding.max_rows, self.pipeline.model
         kept, source = self.pipeline._encode(pieces)
         for piece in pieces:
@@ -485,4 +497,29 @@ class Run:
         outputs = [hypothesis.tokens for hypotheses in decoded for hypothesis in hypotheses]
         texts = iter(self.pipeline._texts(outputs))
         for piece, hypotheses in zip(batch.pieces, decoded, strict=True):
-            piece.outcome = Output.of(hypotheses, texts, self.signed, self.pipeline.confidence)
+            own = list(islice(texts, len(hypotheses)))
+            estimate = self.estimator(hypotheses, own) or (None, "")
+            output = Output.of(hypotheses, own, self.signed, *estimate)
+            piece.outcome = replace(output, doubtful=self._doubts(output))
+
+    def _doubts(self, output: Output) -> bool:
+        """Return whether an output has too little confidence for the request."""
+        least, confidence = self.decoding.min_confidence, output.confidence
+        return least is not None and confidence is not None and confidence < least
+
+    def decode_again(self, pieces: list[Piece]) -> None:
+        """Decode the pieces of doubtful outputs by the request's fallback, if it has one."""
+        fallback = self.decoding.fallback
+        waiting = [p for p in pieces if isinstance(p.outcome, Output) and p.outcome.doubtful]
+        if fallback is None or not waiting:
+            return
+        signed = signature(fallback.decoder, self.pipeline.model)
+        run = Run(self.pipeline, fallback, self.runner, signed)
+        for piece in waiting:
+            piece.outcome, piece.size = None, 0  # its progress has been reported
+        while waiting:
+            for part in self.pipeline._batches(waiting, fallback, last=True):
+                if (batch := run.submit(part)) is not None:
+                    waiting += self.pipeline._rests(batch, run)
+                    if batch.pieces[0].outcome is None:
+                        run.finish(batch, batch.hypotheses())
