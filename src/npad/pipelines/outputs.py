@@ -50,6 +50,7 @@ class Output:
         signature: str,
         confidence: float | None = None,
         signal: str = "",
+        doubtful: bool = False,
     ) -> Output:
         """Return the first hypothesis as an output, with the others as its alternatives.
 
@@ -59,13 +60,19 @@ class Output:
             signature: how they were decoded.
             confidence: that of the first one.
             signal: what it is estimated by.
+            doubtful: whether it is too low for the request.
         """
         best, *alternatives = [
             cls(text, hypothesis.log_prob, hypothesis, signature)
             for hypothesis, text in zip(hypotheses, texts, strict=True)
         ]
-        others = tuple(alternatives)
-        return replace(best, alternatives=others, confidence=confidence, signal=signal)
+        return replace(
+            best,
+            alternatives=tuple(alternatives),
+            confidence=confidence,
+            signal=signal,
+            doubtful=doubtful,
+        )
 
     @classmethod
     def empty(cls, signature: str, refused: bool = False) -> Output:

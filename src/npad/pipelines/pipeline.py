@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import chain, count, islice
 from typing import Any, ClassVar, TypeVar, cast
@@ -317,9 +317,17 @@ class Pipeline(ABC):
             lambda tokens: self.comparable(self.detokenise(tokens)), self.detokenise
         )
 
-    def estimator(self, decoder: Decoder) -> Estimator:
-        """Return what estimates the quality of a decoder's outputs."""
-        return Estimator(self.confidence, decoder, self.comparable)
+    def estimator(self, decoding: Decoding | None = None) -> Estimator:
+        """Return what estimates the quality of the outputs of a request, or of given outputs.
+
+        Raises:
+            InvalidInput: the request has a `min_confidence`, and the model no confidence.
+        """
+        if decoding is None:
+            return Estimator(self.confidence, self.comparable)
+        return Estimator(
+            self.confidence, self.comparable, decoding.decoder, decoding.min_confidence
+        )
 
     def comparable(self, text: str) -> str:
         """Return the form of a text in which outputs and references are compared."""
@@ -431,10 +439,8 @@ class Run:
 
     def __post_init__(self) -> None:
         self.budget = RowBudget(self.decoding.max_rows)
-        self.estimator = self.pipeline.estimator(self.decoding.decoder)
+        self.estimator = self.pipeline.estimator(self.decoding)
         self.decoder = self.pipeline._search(self.decoding.decoder)
-        if self.decoding.min_confidence is not None:
-            self.estimator.ensure_confident()
 
     def submit_all(
         self, sources: Iterator[Any], window: int, skip: bool
@@ -498,14 +504,7 @@ class Run:
         texts = iter(self.pipeline._texts(outputs))
         for piece, hypotheses in zip(batch.pieces, decoded, strict=True):
             own = list(islice(texts, len(hypotheses)))
-            estimate = self.estimator(hypotheses, own) or (None, "")
-            output = Output.of(hypotheses, own, self.signed, *estimate)
-            piece.outcome = replace(output, doubtful=self._doubts(output))
-
-    def _doubts(self, output: Output) -> bool:
-        """Return whether an output has too little confidence for the request."""
-        least, confidence = self.decoding.min_confidence, output.confidence
-        return least is not None and confidence is not None and confidence < least
+            piece.outcome = self.estimator.output(hypotheses, own, self.signed)
 
     def decode_again(self, pieces: list[Piece]) -> None:
         """Decode the pieces of doubtful outputs by the request's fallback, if it has one."""
