@@ -24,7 +24,7 @@ from npad.validation import brief, ensure_fields
 NEGLIGIBLE = 1e-3  # of the weight: candidates of less are not compared
 
 
-class Candidate(NamedTuple):
+class Alternative(NamedTuple):
     """A hypothesis with its text in the task's normal form, such as the words of a transcript."""
 
     text: str
@@ -40,7 +40,7 @@ class Signal(Protocol):
 
     reads_list: ClassVar[bool]
 
-    def __call__(self, answer: Candidate, candidates: Sequence[Candidate]) -> float:
+    def __call__(self, answer: Alternative, candidates: Sequence[Alternative]) -> float:
         """Return the signal of an answer."""
 
 
@@ -50,7 +50,7 @@ class LogProbPerToken:
 
     reads_list: ClassVar[bool] = False
 
-    def __call__(self, answer: Candidate, candidates: Sequence[Candidate]) -> float:
+    def __call__(self, answer: Alternative, candidates: Sequence[Alternative]) -> float:
         return log_prob_per_token(answer.hypothesis)
 
 
@@ -71,7 +71,7 @@ class Posterior:
     def __post_init__(self) -> None:
         ensure_fields(self)
 
-    def __call__(self, answer: Candidate, candidates: Sequence[Candidate]) -> float:
+    def __call__(self, answer: Alternative, candidates: Sequence[Alternative]) -> float:
         weights = weights_of([c.hypothesis for c in candidates], self.weights, self.alpha)
         texts = [candidate.text for candidate in candidates]
         return shares_of([*texts, answer.text], [*weights, 0.0])[-1]
@@ -102,7 +102,7 @@ class Similarity:
             names = ", ".join(utility_names())
             raise InvalidInput(f"metric must be one of {names}, not {brief(self.metric)}")
 
-    def __call__(self, answer: Candidate, candidates: Sequence[Candidate]) -> float:
+    def __call__(self, answer: Alternative, candidates: Sequence[Alternative]) -> float:
         weights = weights_of([c.hypothesis for c in candidates], self.weights, self.alpha)
         texts = [candidate.text for candidate in candidates]
         shares = dict(zip(texts, shares_of(texts, weights), strict=True))
@@ -119,7 +119,7 @@ class SureSimilarity(Similarity):
     metric must be one of 0 to 100, such as chrF; for one of errors, 100 less the errors counts.
     """
 
-    def __call__(self, answer: Candidate, candidates: Sequence[Candidate]) -> float:
+    def __call__(self, answer: Alternative, candidates: Sequence[Alternative]) -> float:
         similarity = super().__call__(answer, candidates)
         if metric_named(self.metric).lower_is_better:
             similarity = max(0.0, 100.0 + similarity)

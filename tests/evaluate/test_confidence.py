@@ -22,7 +22,7 @@ from npad.evaluate.confidence import SignalledOutputs, fit_confidence, isotonic
 from npad.evaluate.risk import calibration_error, rank_correlation
 from npad.scale.worker import fingerprint
 from npad.search.request import Decoding
-from npad.signals import Candidate, Posterior, log_prob_per_token
+from npad.signals import Alternative, Posterior, log_prob_per_token
 from npad.storage import checkpoint
 from npad.storage.confidence import FILE, PLAIN, Confidence, SignalMap, listing_of
 from npad.storage.regular import seal
@@ -146,7 +146,7 @@ def test_the_chosen_signal_reads_the_list_of_its_decoder_alone(model):
     for decoder, signal in ((Beam(3, nbest=3), "posterior"), (Beam(3), PLAIN), (Greedy(), PLAIN)):
         output = translator.translate(["a b"], decoder, max_length=5)[0]
         found = [output, *output.alternatives]
-        candidates = [Candidate(o.text, o.hypothesis) for o in found]
+        candidates = [Alternative(o.text, o.hypothesis) for o in found]
         expected = FIT(output.hypothesis)
         if signal == "posterior":
             ended = [c for c in candidates if c.hypothesis.finished] or candidates

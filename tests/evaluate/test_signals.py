@@ -12,13 +12,20 @@ from hypothesis import strategies as st
 from npad import Hypothesis, InvalidInput
 from npad.evaluate.risk import auroc, resampled, risk_by_coverage, share_in_certain_half
 from npad.metrics.chrf import Chrf
-from npad.signals import SIGNALS, Candidate, LogProbPerToken, Posterior, Similarity, SureSimilarity
+from npad.signals import (
+    SIGNALS,
+    Alternative,
+    LogProbPerToken,
+    Posterior,
+    Similarity,
+    SureSimilarity,
+)
 
 # texts, probabilities, counts: "a b" is written in two ways
 LISTED = [
-    Candidate("a b", Hypothesis((1, 2), math.log(0.4), True, count=1)),
-    Candidate("a c", Hypothesis((1, 3), math.log(0.3), True, count=5)),
-    Candidate("a b", Hypothesis((4,), math.log(0.1), True, count=2)),
+    Alternative("a b", Hypothesis((1, 2), math.log(0.4), True, count=1)),
+    Alternative("a c", Hypothesis((1, 3), math.log(0.3), True, count=5)),
+    Alternative("a b", Hypothesis((4,), math.log(0.1), True, count=2)),
 ]
 ANSWER = LISTED[0]
 
@@ -62,7 +69,7 @@ def test_similarity_is_the_metrics():
 
 
 def test_an_answer_that_the_list_has_not_is_not_supported():
-    stranger = Candidate("z z", Hypothesis((9,), -1.0, True))
+    stranger = Alternative("z z", Hypothesis((9,), -1.0, True))
     assert Posterior()(stranger, LISTED) == 0
     assert Similarity("wer")(stranger, LISTED) == pytest.approx(-100)
 

@@ -15,7 +15,7 @@ from hf_cases import save
 from npad.storage.checkpoint import config_digest
 from runs import printed_here, refused_here
 
-GENERATION = "generation_config.json"
+GENERATION, TOKENIZER = "generation_config.json", "tokenizer_config.json"
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +41,16 @@ def change(path, fields):
     [
         ("bart", GENERATION, {"eos_token_id": 4000}, "eos_token_id must be .*, not 4000"),
         ("llama", GENERATION, {"eos_token_id": -3}, "eos_token_id must be .*, not -3"),
+        ("llama", GENERATION, {"eos_token_id": "eos"}, "eos_token_id must be .*, not 'eos'"),
+        ("llama", TOKENIZER, {"model_max_length": []}, "cannot load .*not supported"),
         ("llama", GENERATION, {"eos_token_id": [2, 40]}, "eos_token_id must be .*, not 40;"),
         ("bart", GENERATION, {"decoder_start_token_id": 4000}, "decoder_start_token_id.*not 4000"),
         ("bart", GENERATION, {"decoder_start_token_id": -5}, "decoder_start_token_id.*not -5"),
         ("bart", GENERATION, {"forced_bos_token_id": 40}, "forced_bos_token_id.*not 40"),
         ("bart", "config.json", {"dropout": float("nan")}, "dropout in the .* must be a probab"),
+        ("bart", GENERATION, {"decoder_start_token_id": True}, "decoder_start_token_id.*not True"),
+        ("llama", GENERATION, {"eos_token_id": float("nan")}, "eos_token_id must be .*, not nan"),
+        ("bart", "config.json", {"dropout": 2}, "dropout in the .* must be a probability"),
         ("bart", "config.json", {"dropout": 1.5}, "dropout in the .* must be a probability"),
     ],
 )

@@ -15,6 +15,7 @@ from npad.hypotheses import Hypothesis
 from npad.models.table import TableModel
 from npad.pipelines import sound as audio
 from npad.pipelines.outputs import Output, Segment, Window
+from npad.pipelines.pipeline import Piece, on_decoded
 from npad.pipelines.transcription import Timestamps, Transcriber
 from npad.pipelines.writers import TRANSCRIPTS
 from runs import printed_here, refused_here
@@ -63,6 +64,22 @@ def test_batches_cross_recordings_and_have_at_most_sixteen_windows():
     list(heard.stream(noises(80.0), Greedy(), max_rows=256))
     assert sum(sizes) >= 40
     assert max(sizes) == 16
+
+
+def test_a_recording_is_finished_if_all_of_its_windows_are():
+    """Its log-probability is their sum, and its progress is in seconds."""
+    heard, seconds = transcriber(), []
+    outcomes = [Output("a", -1.0, Hypothesis((k,), -k, finished=k < 3), "") for k in (1, 2, 3)]
+    pieces = [Piece(None, 0, outcome=outcome) for outcome in outcomes]
+    for count in (2, 3):
+        joined = heard._joined(pieces[:count], "greedy")
+        assert joined.hypothesis == Hypothesis(
+            (1, 2, 3)[:count], -sum((1, 2, 3)[:count]), count < 3
+        )
+        assert joined.log_prob == -count
+    with on_decoded(seconds.append):
+        heard.transcribe(noises(7.0, 2.0), Greedy())
+    assert sum(seconds) == pytest.approx(9, abs=1)
 
 
 def test_alternatives_are_those_of_a_single_window():

@@ -8,6 +8,7 @@ import os
 import sys
 from dataclasses import replace
 from inspect import signature
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,7 @@ from npad.scale import (
     formats,
     translate_corpus,
 )
+from npad.scale.corpus import _identity
 from npad.scale.worker import Worker, fingerprint
 from npad.search.registry import DECODERS
 from npad.text import files
@@ -233,12 +235,21 @@ def test_a_changed_input_or_decoder_is_refused(source, tmp_path, change, rule):
         run(source, tmp_path / "out", **change)
 
 
+def test_a_unit_has_at_least_one_text(source, tmp_path):
+    with pytest.raises(InvalidInput, match="unit must be a whole number of at least 1, not 0"):
+        run(source, tmp_path / "out", unit=0)
+
+
 def test_a_changed_model_is_another_one(trained, tmp_path):
     assert fingerprint(str(trained)) == fingerprint(str(trained))
     assert len({fingerprint(str(trained)), fingerprint("en-de"), fingerprint("toy")}) == 3
     with pytest.raises(InvalidInput, match=r"toy on .* is another model"):
         Worker(replace(SPEC, fingerprint=fingerprint("en-de")))
-    Worker(SPEC.fingerprinted())
+    spec = SPEC.fingerprinted()
+    Worker(spec)
+    identity = _identity(Corpus(Path(__file__), tmp_path / "out"), spec, Decoding(BEAM, 7))
+    assert identity["a model of digest"] == spec.fingerprint == fingerprint(SPEC.model)
+    assert (identity["max_length"], identity["the format"]) == ("7", "text, 1 best")
     (tmp_path / "hf").mkdir()
     (tmp_path / "hf" / "weights").write_bytes(b"1")
     before = fingerprint(f"hf:{tmp_path / 'hf'}")

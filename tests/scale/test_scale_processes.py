@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from npad.scale import ModelSpec, Processes
-from npad.scale.processes import available_cpus, default_workers, on_next_gpu
+from npad.scale.processes import _interrupts_ignored, available_cpus, default_workers, on_next_gpu
 from runs import lines, refused_here, run_here
 from scale_cases import (
     SPEC,
@@ -133,3 +133,14 @@ def test_default_workers_are_one_per_gpu_or_cpu_and_take_the_gpus_in_turn(monkey
         "cuda:0",
     ]
     assert on_next_gpu(SPEC, 1).device == "cpu"
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler, None])
+def test_the_handler_of_interrupts_is_put_back(monkeypatch, handler):
+    """None is one that was not set by Python."""
+    called = []
+    monkeypatch.setattr(signal, "signal", lambda *given: called.append(given) or handler)
+    with _interrupts_ignored():
+        pass
+    before = signal.SIG_DFL if handler is None else handler
+    assert called == [(signal.SIGINT, signal.SIG_IGN), (signal.SIGINT, before)]

@@ -40,6 +40,15 @@ def test_only_regular_files_are_opened(tmp_path, read, kind):
         read(path)
 
 
+def test_a_file_that_is_replaced_before_it_is_opened_is_checked_again(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_bytes(b"01234")
+    monkeypatch.setattr("npad.storage.regular.ensure_regular", lambda *_: None)
+    for name, rule in (("pipe", "must be a regular file"), ("large", "more than 4")):
+        with pytest.raises(StorageError, match=rule):
+            open_regular(tmp_path / name, 4)
+
+
 def test_a_link_to_a_regular_file_is_one(tmp_path):
     (tmp_path / "file").write_text('{"a": [1, Infinity]}')
     (tmp_path / "link").symlink_to("file")

@@ -76,6 +76,20 @@ def test_a_giant_model_is_refused_before_anything_is_written(tmp_path, store, op
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("optimiser", "copies"), [("adam", 4), ("adadelta", 4), ("sgd", 2)])
+def test_a_model_that_just_fits_is_trained(monkeypatch, optimiser, copies):
+    """Its weights, their gradient, and the optimiser's state, in float32."""
+    device, recipe = torch.device("cpu"), Recipe(optimiser=optimiser)
+    monkeypatch.setattr(run, "total_memory", lambda device: 10**12)
+    model = run.ensure_fits((30, 20), TINY, recipe, device)
+    size = 4 * copies * sum(weight.numel() for weight in model.parameters())
+    monkeypatch.setattr(run, "total_memory", lambda device: size)
+    run.ensure_fits((30, 20), TINY, recipe, device)
+    monkeypatch.setattr(run, "total_memory", lambda device: size - 1)
+    with pytest.raises(InvalidInput, match="units 8, embedding 6, layers 1 cannot be trained in"):
+        run.ensure_fits((30, 20), TINY, recipe, device)
+
+
 def test_a_giant_vocabulary_is_refused_before_anything_is_written(tmp_path):
     message = "vocabulary: each must be a whole number of at most 10000000, not 99999999999"
     with pytest.raises(InvalidInput, match=message):

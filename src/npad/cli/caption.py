@@ -85,20 +85,16 @@ def command(
     def refuse(number: int, error: InvalidInput) -> None:
         note(f"{error}; its caption is left empty")
 
-    with (
-        open_output(output) as out,
-        doubtful_outputs(doubtful, decoding) as take,
-        counting_bar("captioning", len(files)) as decoded,
-    ):
+    with open_output(output) as out, counting_bar("captioning", len(files)) as decoded:
 
         def write(number: int, path: Path, found: Output) -> None:
             if overlays is not None and math.isfinite(found.log_prob):
                 overlay_caption(captioner, captioner.read(path), found, overlays[number])
             out.write(writer(number, str(path), found, nbest))
-            take(number, path, found)
             out.flush()
 
-        refused = write_outputs(captioner, files, decoding, write, decoded, refuse=refuse)
+        with doubtful_outputs(doubtful, decoding, write) as marked:
+            refused = write_outputs(captioner, files, decoding, marked, decoded, refuse=refuse)
     if refused:
         raise typer.Exit(1)
 

@@ -42,13 +42,14 @@ DoubtfulFile = Annotated[
 
 @contextmanager
 def doubtful_outputs(
-    file: Path | None, decoding: Decoding
+    file: Path | None, decoding: Decoding, write: Callable[[int, Name, Output], object]
 ) -> Iterator[Callable[[int, Name, Output], None]]:
-    """Yield a function that takes every output; note at the end which are doubtful.
+    """Yield a function that writes every output; note at the end which are doubtful.
 
     Args:
-        file: the doubtful ones are written to it, with all their alternatives.
+        file: the doubtful ones are also written to it, with all their alternatives.
         decoding: the request, with the confidence below which an output is doubtful.
+        write: writes an output.
     """
     least = decoding.min_confidence
     if file is not None and least is None:
@@ -59,6 +60,7 @@ def doubtful_outputs(
 
         def take(number: int, name: Name, output: Output) -> None:
             nonlocal total
+            write(number, name, output)
             total += 1
             if output.doubtful:
                 numbers.append(number + 1)

@@ -27,7 +27,6 @@ from npad.evaluate.risk import (
     share_in_certain_half,
 )
 from npad.metrics.metric import FloatArray, Metric, Reference
-from npad.metrics.registry import metric_named
 from npad.pipelines.estimates import candidates_of
 from npad.pipelines.outputs import Output
 from npad.pipelines.pipeline import Pipeline
@@ -240,7 +239,7 @@ def fit_confidence(
             f"a confidence needs at least {FEWEST} pairs to be fitted to, not {len(pairs)}; "
             "give more"
         )
-    metric = metric_named(pipeline.measure) if metric is None else metric
+    metric = pipeline.measure if metric is None else metric
     decoding = Decoding(default_decoder(pipeline.model)) if decoding is None else decoding
     outputs: list[Output] = []
     for output in pipeline.run([source for source, _ in pairs], decoding):

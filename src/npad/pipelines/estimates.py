@@ -11,7 +11,7 @@ from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
 from npad.pipelines.outputs import Output
 from npad.search.decoder import Decoder
-from npad.signals import SIGNALS, Candidate
+from npad.signals import SIGNALS, Alternative
 from npad.storage.confidence import PLAIN, Confidence, SignalMap
 
 
@@ -79,11 +79,11 @@ class Estimator:
 
 def candidates_of(
     hypotheses: Sequence[Hypothesis], texts: Sequence[str], comparable: Callable[[str], str]
-) -> list[Candidate]:
+) -> list[Alternative]:
     """Return hypotheses as signals read them, without those cut if the first one is finished."""
     pairs = zip(hypotheses, texts, strict=False)
     return [
-        Candidate(comparable(text), hypothesis)
+        Alternative(comparable(text), hypothesis)
         for hypothesis, text in pairs
         if hypothesis.finished or not hypotheses[0].finished
     ]

@@ -11,15 +11,19 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from itertools import chain, count, islice
 from typing import Any, ClassVar, TypeVar, cast
 
-from npad.decoding import decode
+from npad.constraints.kinds import Constraint, Context, Prefix, both, constrained
+from npad.constraints.vocabulary import Vocabulary
+from npad.decoding import ensure_found, search
 from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
-from npad.model import Capabilities, Model, ensure_length
+from npad.metrics.chrf import Chrf
+from npad.metrics.metric import Metric
+from npad.model import Capabilities, Model, ensure_length, name_of
 from npad.noise.random import stable_hash
 from npad.pipelines.estimates import Estimator
 from npad.pipelines.outputs import Output, TooLong
@@ -74,6 +78,7 @@ class Piece:
         end: where it ends.
         outcome: its output, or why it is refused; None until it is decoded.
         submitted: it is being decoded, or need not be.
+        prefix: what its output begins with.
         rest: the piece that follows it, if a model has left part of its sound unread.
     """
 
@@ -86,6 +91,7 @@ class Piece:
     outcome: Output | InvalidInput | None = None
     submitted: bool = False
     rest: Piece | None = None
+    prefix: str = ""
 
     @property
     def key(self) -> int:
@@ -98,6 +104,14 @@ class Piece:
         yield self
         if self.rest is not None:
             yield from self.rest.parts()
+
+
+@dataclass(frozen=True)
+class Prefixed:
+    """A source whose output begins with a text of its own."""
+
+    source: Any
+    prefix: str
 
 
 @dataclass
@@ -131,7 +145,7 @@ class Pipeline(ABC):
     encoder: ClassVar[str] = "encode"  # the field that maps pieces to the model's source
     max_length: ClassVar[int] = MAX_LENGTH  # defaults of `decode`
     max_rows: ClassVar[int] = MAX_ROWS
-    measure: ClassVar[str] = "chrf"  # the metric of an output that a confidence expects
+    measure: ClassVar[Metric] = Chrf()  # the metric of an output that a confidence expects
     largest: ClassVar[int] = sys.maxsize  # pieces of a batch
 
     def __post_init__(self) -> None:
@@ -145,6 +159,8 @@ class Pipeline(ABC):
         decoder: Decoder | None = None,
         max_length: int | None = None,
         max_rows: int | None = None,
+        constraint: Constraint | None = None,
+        prefixes: Sequence[str] | None = None,
     ) -> list[Output]:
         """Decode sources and return their outputs in the same order.
 
@@ -157,12 +173,17 @@ class Pipeline(ABC):
             max_rows: rows (sources × chains × beams) decoded at a time, fewer if sources are long
                 or memory is short; it decides memory and speed, not the result. 1,024 by default,
                 of recordings 256.
+            constraint: what every output must satisfy, such as `Without("Handy")`.
+            prefixes: what the output of each source begins with.
 
         Raises:
-            InvalidInput: a source cannot be decoded, or an argument breaks its rule.
+            InvalidInput: a source cannot be decoded, an argument breaks its rule, or no output
+                satisfies the constraint.
         """
         sources, window = self._all(sources)
-        return list(self.stream(sources, decoder, max_length, max_rows, window))
+        if prefixes is not None:
+            sources = with_prefixes(list(sources), prefixes, self.medium)
+        return list(self.stream(sources, decoder, max_length, max_rows, window, constraint))
 
     def stream(
         self,
@@ -171,6 +192,7 @@ class Pipeline(ABC):
         max_length: int | None = None,
         max_rows: int | None = None,
         window: int | None = None,
+        constraint: Constraint | None = None,
     ) -> Generator[Output, None, None]:
         """Decode sources as they arrive, in order, with one window of them in memory at a time.
 
@@ -181,18 +203,21 @@ class Pipeline(ABC):
 
         Args:
             sources: an iterable, which may be endless. It is read by the thread that asks for
-                outputs.
+                outputs. `npad.pipelines.Prefixed(source, prefix)` is a source whose output begins
+                with a text.
             decoder: as in `decode`.
             max_length: as in `decode`.
             max_rows: as in `decode`.
             window: sources read before their outputs are yielded; by default texts for eight
                 batches, pictures for one, and recordings one by one. It decides memory, speed and
                 latency, not the result.
+            constraint: as in `decode`.
 
         Raises:
-            InvalidInput: a source cannot be decoded, or an argument breaks its rule.
+            InvalidInput: a source cannot be decoded, an argument breaks its rule, or no output
+                satisfies the constraint.
         """
-        decoding = self._decoding(decoder, max_length, max_rows)
+        decoding = self._decoding(decoder, max_length, max_rows, constraint)
         return cast("Generator[Output, None, None]", self.run(sources, decoding, window))
 
     def stream_or_skip(
@@ -202,12 +227,13 @@ class Pipeline(ABC):
         max_length: int | None = None,
         max_rows: int | None = None,
         window: int | None = None,
+        constraint: Constraint | None = None,
     ) -> Generator[Output | InvalidInput, None, None]:
         """Decode as `stream` does, but yield an error for each source that cannot be decoded.
 
         It is a `TooLong` for a text over the limit, and says what is wrong with a file.
         """
-        decoding = self._decoding(decoder, max_length, max_rows)
+        decoding = self._decoding(decoder, max_length, max_rows, constraint)
         return self.run(sources, decoding, window, skip=True)
 
     def run(
@@ -245,7 +271,7 @@ class Pipeline(ABC):
         # A search that calls `detokenise` must not do so while this thread encodes.
         plain = self._search(decoding.decoder) is decoding.decoder
         runner = runner_for(self.model) if plain else Inline()
-        signed = signature(decoding.decoder, self.model)
+        signed = signature(decoding.decoder, self.model, decoding.constraint)
         run = Run(self, decoding, runner, signed)
         with closing(runner):
             submitted = run.submit_all(sources, window, skip)
@@ -257,7 +283,9 @@ class Pipeline(ABC):
                 for pieces in done:
                     parts = [part for piece in pieces for part in piece.parts()]
                     refusals = (p.outcome for p in parts if isinstance(p.outcome, InvalidInput))
-                    yield next(refusals, None) or self._joined(parts, signed)
+                    if (refusal := next(refusals, None)) is not None and not skip:
+                        raise refusal
+                    yield refusal or self._joined(parts, signed)
 
     # How media differ
 
@@ -333,12 +361,24 @@ class Pipeline(ABC):
         """Return the form of a text in which outputs and references are compared."""
         return text
 
-    def _decoding(self, decoder: Decoder | None, length: int | None, rows: int | None) -> Decoding:
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """What the model's tokens write, by which constraints on text are compiled."""
+        return vocabulary_of(self.detokenise)
+
+    def _decoding(
+        self,
+        decoder: Decoder | None,
+        length: int | None,
+        rows: int | None,
+        constraint: Constraint | None,
+    ) -> Decoding:
         """Return a request with this pipeline's defaults for what is None."""
         return Decoding(
             default_decoder(self.model) if decoder is None else decoder,
             self.max_length if length is None else length,
             self.max_rows if rows is None else rows,
+            constraint,
         )
 
     def _encoded(self, contents: list[Any]) -> Any:
@@ -359,6 +399,21 @@ class Pipeline(ABC):
             if not isinstance(text, str):
                 raise InvalidInput(f"detokenise must return a text, not {brief(text)}")
         return texts
+
+
+@cache
+def vocabulary_of(detokenise: Any) -> Vocabulary | None:
+    """Return what a model's tokens write, if the function from tokens to text knows."""
+    known: Callable[[], Vocabulary] | None = getattr(detokenise, "vocabulary", None)
+    return None if known is None else known()
+
+
+def with_prefixes(sources: list[Any], prefixes: Sequence[str], medium: str) -> list[Prefixed]:
+    """Return sources with the text that the output of each begins with."""
+    if isinstance(prefixes, str) or len(prefixes) != len(sources):
+        rule = f"prefixes must be one text per {medium}, {len(sources)} in all"
+        raise InvalidInput(f"{rule}, not {brief(prefixes)}")
+    return [Prefixed(*pair) for pair in zip(sources, prefixes, strict=True)]
 
 
 def also_named(name: str, method: Method) -> Method:
@@ -454,7 +509,7 @@ class Run:
         waiting: list[Piece] = []  # pieces that are in no batch
         while not last:
             read = zip(islice(sources, window), numbers, strict=False)
-            group = [self.pipeline._read(source, place) for source, place in read]
+            group = [self.read(source, place) for source, place in read]
             last = not group
             pending.extend(group)
             for piece in chain.from_iterable(group):
@@ -477,10 +532,19 @@ class Run:
             if batches or done:
                 yield batches, done
 
+    def read(self, source: Any, number: int) -> list[Piece]:
+        """Return the pieces of a source, which may have a prefix."""
+        if not isinstance(source, Prefixed):
+            return self.pipeline._read(source, number)
+        pieces = self.pipeline._read(source.source, number)
+        for piece in pieces[:1]:
+            piece.prefix = source.prefix
+        return pieces
+
     def submit(self, pieces: list[Piece]) -> SubmittedBatch | None:
         """Encode pieces and submit those that can be decoded, if any, as one batch."""
         decoder, max_length = self.decoder, self.decoding.max_length
-        max_rows, model = self.decoding.max_rows, self.pipeline.model
+        max_rows = self.decoding.max_rows
         kept, source = self.pipeline._encode(pieces)
         for piece in pieces:
             piece.submitted = True
@@ -490,7 +554,7 @@ class Run:
         def decode_part(places: Sequence[int]) -> list[list[Hypothesis]]:
             own, part = kept[places[0] : places[-1] + 1], part_of(source, places, len(kept))
             ids = [piece.key for piece in own]
-            decoded = decode(model, part, decoder, max_length, ids, max_rows)
+            decoded = search(self.constrained(own), part, decoder, max_length, ids, max_rows)
             report_decoded(round(sum(piece.size for piece in own)))
             return decoded
 
@@ -502,9 +566,21 @@ class Run:
         """Set the outcomes of the pieces of a batch, which has been decoded."""
         outputs = [hypothesis.tokens for hypotheses in decoded for hypothesis in hypotheses]
         texts = iter(self.pipeline._texts(outputs))
+        decoder, max_length = self.decoding.decoder, self.decoding.max_length
         for piece, hypotheses in zip(batch.pieces, decoded, strict=True):
-            own = list(islice(texts, len(hypotheses)))
-            piece.outcome = self.estimator.output(hypotheses, own, self.signed)
+            own = [next(texts) for _ in hypotheses]
+            constraint: Constraint | None = Prefix(piece.prefix) if piece.prefix else None
+            constraint = both(constraint, self.decoding.constraint)
+            subject = f"{self.pipeline.medium} {brief(piece.content)}"
+            try:
+                ensure_found(str(constraint), decoder, max_length, hypotheses, subject)
+            except InvalidInput as error:
+                piece.outcome = error
+                continue
+            signed = self.signed
+            if piece.prefix:
+                signed = signature(decoder, self.pipeline.model, constraint)
+            piece.outcome = self.estimator.output(hypotheses, own, signed)
 
     def decode_again(self, pieces: list[Piece]) -> None:
         """Decode the pieces of doubtful outputs by the request's fallback, if it has one."""
@@ -512,7 +588,7 @@ class Run:
         waiting = [p for p in pieces if isinstance(p.outcome, Output) and p.outcome.doubtful]
         if fallback is None or not waiting:
             return
-        signed = signature(fallback.decoder, self.pipeline.model)
+        signed = signature(fallback.decoder, self.pipeline.model, fallback.constraint)
         run = Run(self.pipeline, fallback, self.runner, signed)
         for piece in waiting:
             piece.outcome, piece.size = None, 0  # its progress has been reported
@@ -522,3 +598,18 @@ class Run:
                     waiting += self.pipeline._rests(batch, run)
                     if batch.pieces[0].outcome is None:
                         run.finish(batch, batch.hypotheses())
+
+    def constrained(self, pieces: list[Piece]) -> Model[Any]:
+        """Return the model under the constraint, and under the prefixes of these pieces."""
+        constraint, model = self.decoding.constraint, self.pipeline.model
+        prefixes = [piece.prefix for piece in pieces]
+        if constraint is None and not any(prefixes):
+            return model
+        vocabulary = self.pipeline.vocabulary
+        if vocabulary is None:
+            rule = "a constraint on texts needs to know what its tokens write"
+            way = "give its translator a `detokenise` with a method `vocabulary`"
+            raise InvalidInput(f"{name_of(model)} cannot be constrained: {rule}; {way}")
+        sources = [piece.content if isinstance(piece.content, str) else "" for piece in pieces]
+        context = Context(vocabulary, sources, prefixes)
+        return cast("Model[Any]", constrained(model, constraint, context))

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
+from npad.metrics.metric import Metric
+from npad.metrics.wer import Wer
 from npad.model import Model
 from npad.pipelines.outputs import Output, Segment, Window
 from npad.pipelines.pipeline import Piece, Pipeline, Run, SubmittedBatch, also_named, moved_load
@@ -97,7 +99,7 @@ class Transcriber(Pipeline):
     medium: ClassVar[str] = "recording"
     encoder: ClassVar[str] = "hear"
     max_rows: ClassVar[int] = 256
-    measure: ClassVar[str] = "wer"
+    measure: ClassVar[Metric] = Wer()
     largest: ClassVar[int] = 16  # keys and values take 18 MB in Whisper tiny, 0.5 GB in large
     transcribe = also_named("recordings", Pipeline.decode)
     stream = also_named("recordings", Pipeline.stream)

@@ -11,6 +11,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, cast, get_type_hints
 
+from npad.constraints.kinds import Constraint
 from npad.errors import InvalidInput
 from npad.noise.noisy import Noise
 from npad.search.decoder import Decoder, ensure_decoder, has_candidates
@@ -35,6 +36,7 @@ class Decoding:
         max_length: tokens that an output may have, its end token included.
         max_rows: rows (inputs × chains × beams) decoded at a time, fewer if inputs are long or
             memory is short; it decides memory and speed, not the result.
+        constraint: what every output must satisfy.
         min_confidence: outputs of less confidence are marked as doubtful.
         fallback_decoder: decodes the inputs of doubtful outputs again; its outputs are returned.
     """
@@ -42,6 +44,9 @@ class Decoding:
     decoder: Decoder
     max_length: int = field(default=MAX_LENGTH, metadata={"minimum": 1})
     max_rows: int = field(default=MAX_ROWS, metadata={"minimum": 1})
+    constraint: Constraint | None = field(
+        default=None, metadata={"rule": "a constraint, such as Prefix('Ich')"}
+    )
     min_confidence: float | None = field(
         default=None,
         metadata={
@@ -171,6 +176,7 @@ def decoding_from(
     for name, value in limits.items():
         kind = float if name == "min_confidence" else int
         limits[name] = parse_value(spell(name), value, kind) if isinstance(value, str) else value
+    limits |= {"constraint": given.pop("constraint", None)}
     builder = _Builder(Defaults() if defaults is None else defaults, spell)
     if (fallback := given.pop("fallback_decoder", None)) is not None:
         if "min_confidence" not in limits:
