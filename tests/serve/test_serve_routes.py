@@ -246,4 +246,4 @@ def test_confidence_is_that_of_the_translator():
             ({"decoder": "npad(selector=vote(answer=a))"}, "a pattern, which this server does not"),
         ):
             refused = client.post("/v1/decode", {"text": "danke"} | options)
-            assert (refused.status, rule in refused.text) == (400, True), refused.text
+            assert (refused.status, rule in refused.error) == (400, True), refused.error

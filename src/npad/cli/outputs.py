@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -42,8 +42,8 @@ DoubtfulFile = Annotated[
 
 @contextmanager
 def doubtful_outputs(
-    file: Path | None, decoding: Decoding, write: Callable[[int, Name, Output], object]
-) -> Iterator[Callable[[int, Name, Output], None]]:
+    file: Path | None, decoding: Decoding, write: Callable[[int, Any, Output], object]
+) -> Iterator[Callable[[int, Any, Output], None]]:
     """Yield a function that writes every output; note at the end which are doubtful.
 
     Args:
@@ -58,7 +58,7 @@ def doubtful_outputs(
     total = 0
     with nullcontext() if file is None else open_output(file) as out:
 
-        def take(number: int, name: Name, output: Output) -> None:
+        def take(number: int, name: str | Path, output: Output) -> None:
             nonlocal total
             write(number, name, output)
             total += 1
