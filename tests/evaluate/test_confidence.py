@@ -26,7 +26,6 @@ from npad.signals import Alternative, Posterior, log_prob_per_token
 from npad.storage import checkpoint
 from npad.storage.confidence import FILE, PLAIN, Confidence, SignalMap, listing_of
 from npad.storage.regular import seal
-from runs import printed_here
 
 FIT = Confidence(
     plain=SignalMap(PLAIN, (-2.0, -1.0, -0.5), (10.0, 30.0, 90.0)),
@@ -253,9 +252,9 @@ def test_a_file_with_a_true_digest_and_false_content_is_refused(changes, rule, m
 
 
 def test_a_confidence_is_kept_by_packing_and_refused_with_other_weights(
-    model, tmp_path, capsys, monkeypatch
+    model, tmp_path, printed_here
 ):
-    printed_here(capsys, monkeypatch, "pack", model, tmp_path / "small")
+    printed_here("pack", model, tmp_path / "small")
     assert npad.load(tmp_path / "small").confidence == FIT
 
     FIT.write(model, "1" * 64)
