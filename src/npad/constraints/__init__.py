@@ -6,3 +6,6 @@ from npad.constraints.constrained import Rule as Rule
 from npad.constraints.kinds import Choices as Choices
 from npad.constraints.kinds import Constraint as Constraint
 from npad.constraints.kinds import Prefix as Prefix
+from npad.constraints.kinds import Terms as Terms
+from npad.constraints.kinds import With as With
+from npad.constraints.kinds import Without as Without
