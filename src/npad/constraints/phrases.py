@@ -62,7 +62,7 @@ class Item(NamedTuple):
     rest: Spelling
 
 
-class State(NamedTuple):
+class Memory(NamedTuple):
     """What a matcher remembers."""
 
     items: frozenset[Item]
@@ -85,7 +85,7 @@ class Matcher:
         # representatives of the symbols in no phrase: a letter, punctuation, the rest of a letter
         others = [self._other(range(256), kind) for kind in range(3)] if in_bytes else [-1]
         self.classes = [*self.symbols, *others]
-        states, found = {State(frozenset(), False): 0}, [State(frozenset(), False)]
+        states, found = {Memory(frozenset(), False): 0}, [Memory(frozenset(), False)]
         rows: list[list[int]] = []
         while len(rows) < len(found):
             row = []
@@ -116,7 +116,7 @@ class Matcher:
     def _complete(self, item: Item) -> bool:
         return item.letter == len(self.patterns[item.pattern].letters)
 
-    def _after(self, state: State, symbol: int) -> State | None:
+    def _after(self, state: Memory, symbol: int) -> Memory | None:
         """Return the state after a symbol; None if a phrase is complete."""
         kind = _kind(symbol) if self.in_bytes else 0
         items, in_word = set(state.items), state.in_word
@@ -132,7 +132,7 @@ class Matcher:
         for item in after:
             if self._complete(item) and not self.patterns[item.pattern].ends_word:
                 return None
-        return State(after, in_word)
+        return Memory(after, in_word)
 
     def _continued(self, item: Item, symbol: int) -> Iterator[Item]:
         spellings = [item.rest]
