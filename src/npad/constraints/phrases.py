@@ -243,7 +243,7 @@ class Table(Rule):
 
 
 @dataclass(frozen=True)
-class Progress:
+class PhraseProgress:
     """How far each row has come with the phrases that its output must have.
 
     Each phrase is matched as Knuth, Morris and Pratt do.
@@ -256,7 +256,9 @@ class Progress:
     done: Tensor  # [..., phrases], whether the phrase has been written
 
     @classmethod
-    def of(cls, required: Sequence[Sequence[Sequence[int]]], device: torch.device) -> Progress:
+    def of(
+        cls, required: Sequence[Sequence[Sequence[int]]], device: torch.device
+    ) -> PhraseProgress:
         """Return the beginning, from the token lists that each row requires."""
         count = max(1, *map(len, required))
         longest = max((len(phrase) for phrases in required for phrase in phrases), default=0) + 1
@@ -270,7 +272,7 @@ class Progress:
         start = cls(phrases, lengths, fallback, torch.zeros_like(lengths), lengths == 0)
         return tree_map(lambda x: x.to(device), start)
 
-    def read(self, tokens: Tensor) -> Progress:
+    def read(self, tokens: Tensor) -> PhraseProgress:
         """Return the progress once tokens [...] have been written."""
         matched, token = self.matched, tokens[..., None]
         for _ in range(self.phrases.shape[-1] - 1):
@@ -301,14 +303,14 @@ class Progress:
         several = tree_map(lambda x: x.unsqueeze(rows).expand(*tokens.shape, *x.shape[rows:]), self)
         return several.read(tokens).count
 
-    def joined(self, other: Progress) -> Progress:
+    def joined(self, other: PhraseProgress) -> PhraseProgress:
         """Return the progress with the phrases of both."""
         longest = max(self.phrases.shape[-1], other.phrases.shape[-1])
 
         def padded(x: Tensor, value: int) -> Tensor:
             return F.pad(x, (0, longest - x.shape[-1]), value=value)
 
-        return Progress(
+        return PhraseProgress(
             torch.cat([padded(p.phrases, -1) for p in (self, other)], -2),
             torch.cat([self.lengths, other.lengths], -1),
             torch.cat([padded(p.fallback, 0) for p in (self, other)], -2),
@@ -354,20 +356,20 @@ class Required(Rule):
     def key(self) -> Any:
         return Required  # the phrases are in the state
 
-    def start(self, model: Any, source: Any) -> Progress:
+    def start(self, model: Any, source: Any) -> PhraseProgress:
         phrases = [*self.phrases] * len(source) if len(self.phrases) == 1 else self.phrases
         if len(phrases) != len(source):
             raise InvalidInput(f"phrases are of {len(phrases)} sentences, not {len(source)}")
-        return Progress.of(phrases, Capabilities.of(model).device)
+        return PhraseProgress.of(phrases, Capabilities.of(model).device)
 
-    def read(self, memory: Progress, tokens: Tensor) -> Progress:
+    def read(self, memory: PhraseProgress, tokens: Tensor) -> PhraseProgress:
         return memory.read(tokens)
 
-    def apply(self, scores: Tensor, memory: Progress, eos: int, first: bool) -> Tensor:
+    def apply(self, scores: Tensor, memory: PhraseProgress, eos: int, first: bool) -> Tensor:
         return scores
 
-    def met(self, memory: Progress) -> Tensor:
+    def met(self, memory: PhraseProgress) -> Tensor:
         return memory.met
 
-    def progress(self, memory: Progress) -> Progress:
+    def progress(self, memory: PhraseProgress) -> PhraseProgress:
         return memory
