@@ -83,9 +83,8 @@ class Int8Linear(nn.Module):
 
 def _rows(layer: Any) -> tuple[Tensor, Tensor]:
     """Return a layer's weight in int8 and the scales of its rows."""
-    if isinstance(layer, Int8Linear):
-        return layer.weight, layer.scale
-    return quantise_rows(layer.weight.detach().float())
+    own = isinstance(layer, Int8Linear)
+    return (layer.weight, layer.scale) if own else quantise_rows(layer.weight.detach().float())
 
 
 def int8_of(layers: list[Any]) -> Int8Linear | Product:

@@ -221,8 +221,7 @@ def view_of(model: nn.Module, products: Products) -> dict[int, Any]:
 
 def is_unheard(module: nn.Module) -> bool:
     """Return whether a module has neither hooks nor a `forward` of its own."""
-    heard = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
-    return not heard
+    return not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
 def _fingerprint(weight: Tensor | None) -> tuple[Any, ...]:

@@ -62,18 +62,9 @@ class LowPrecision(Wrapper[State]):
 
 
 def in_precision(model: Any, precision: str, owned: bool = True) -> Any:
-    """Return a model as a precision asks for, which is checked.
+    """Return a model with its noisy chains, or for "int8-all" all of it, in a precision.
 
-    "int8-all" is the model in int8, for any decoder and for its scores, and its name says so; other
-    precisions are those of NPAD's noisy chains alone.
-
-    Args:
-        model: a model.
-        precision: "float32", "bfloat16", "int8" or "int8-all".
-        owned: the model is npad's: its weights in float32 are freed.
-
-    Raises:
-        InvalidInput: the model has no weights, or its device does not compute in `precision`.
+    If the model is `owned` by npad, int8-all frees its weights in float32.
     """
     ensure_choice("precision", precision, MODEL_PRECISIONS)
     if precision == "float32":
@@ -85,9 +76,8 @@ def in_precision(model: Any, precision: str, owned: bool = True) -> Any:
         return quantised(owned)
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"{name_of(model)} is not a torch module: it has no weights in int8")
-    name = name_of(model)
     whole: Any = lowered(model if owned else copy.deepcopy(model), "int8")
-    whole.name = name + ALL_INT8
+    whole.name = name_of(model) + ALL_INT8
     return whole
 
 

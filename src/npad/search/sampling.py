@@ -119,8 +119,7 @@ class Draw:
     def _draw(self, p: Tensor, step: Tensor) -> Tensor:
         """Return indices [groups, samples] drawn in proportion to p [groups, samples, n].
 
-        First a chunk of the indices is drawn, then one of its indices: sums are faster than a
-        cumulative sum, which cannot be vectorised.
+        First a chunk is drawn, then an index: sums are vectorised, cumulative sums are not.
         """
         last, uniform = p.shape[-1] - 1, one_uniform(fold(self.streams, step)).to(p.dtype)
         even = p.shape[-1] // CHUNK * CHUNK
@@ -137,10 +136,7 @@ class Draw:
 
 
 def inverted(cumulative: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where sums [..., n] first exceed a threshold [..., 1], and what it exceeds there.
-
-    NaN gives n − 1; the search loop reports it.
-    """
+    """Return where sums [..., n] first exceed a threshold [..., 1], and its excess."""
     total = cumulative[..., -1:]
     # Rounding must not make the threshold reach the total, where no index follows.
     threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -102,7 +103,6 @@ class HuggingFace(Parts):
         self.int8 = int8 or isinstance(self.head, Int8Linear)
         self.name += ALL_INT8 * self.int8
         self.merges_ends = merges_ends
-        self._running: Running | None = None
         # Whether states of fixed size decode the same; another adapter may have found out.
         self.fixed_size: bool | None = model.__dict__.get(FIXED_SIZE)
         self.is_copy = False  # whether another adapter starts its states
@@ -121,23 +121,15 @@ class HuggingFace(Parts):
         ends = tuple(self.end_tokens), self.merges_ends
         return id(self.model), self.persist, tuple(self.decoder_prefix), ends, self.int8
 
-    @property
+    @cached_property
     def network(self) -> Running:
         """What runs: on a CPU, a view of the model with faster products, made at each start."""
-        if self._running is None:
-            self._running = self._made_network()
-        return self._running
-
-    def _made_network(self) -> Running:
-        parts = self.embeddings, list(self.layers), self.head
         if self.device.type != "cpu":
-            return Running(self.name, self.model, *parts)
+            return Running(self.name, self.model, self.embeddings, list(self.layers), self.head)
         products = products_of(self.model, int8_of if self.int8 else product_of)
         copies = view_of(self.model, products) if self.int8 or packable(self.model) else {}
-        model, embeddings, head, *layers = (
-            copies.get(id(part), part)
-            for part in (self.model, self.embeddings, self.head, *self.layers)
-        )
+        parts = (self.model, self.embeddings, self.head, *self.layers)
+        model, embeddings, head, *layers = (copies.get(id(part), part) for part in parts)
         direct = None
         if self.is_encoder_decoder and (self.is_copy or not self.precise_logits):
             with suppress(AttributeError):
@@ -152,7 +144,7 @@ class HuggingFace(Parts):
     # The source
 
     def start(self, source: Source) -> CachedState:
-        self._running = None
+        self.__dict__.pop("network", None)
         return self._start(**self.tensors(source))
 
     def start_search(self, source: Source) -> Any:
@@ -164,7 +156,7 @@ class HuggingFace(Parts):
                     (state,) = graphs.call(self._start_fixed, self, "start", tensors, private=True)
                     return state
         if self.is_encoder_decoder and not self.capturable:
-            self._running = None
+            self.__dict__.pop("network", None)
             if (state := self._start_direct(self.tensors(source))) is not None:
                 return state
         return self.reserve(self.start(source), 0)
@@ -344,12 +336,8 @@ class HuggingFace(Parts):
         low.name, low.precise_logits, low.is_copy = self.name, False, True
         return low
 
-    def quantised(self, owned: bool = True) -> HuggingFace:
-        """Return an adapter of the model in int8, whose name and scores say so.
-
-        Args:
-            owned: the model is npad's: its weights in float32 are freed.
-        """
+    def quantised(self, owned: bool) -> HuggingFace:
+        """Return an adapter of the model in int8; one that is `owned` by npad is changed."""
         if owned:
             quantise(self.model)
         return self._of(self.model, int8=not owned)

@@ -1,10 +1,8 @@
 """The decoder of Marian, BART, Whisper and their kin on a CPU, without transformers between layers.
 
-transformers takes milliseconds per step to build masks, caches and outputs, as long as the
-products of a small model in int8. Here a layer is a dozen calls of torch: the projections of one
-input are one product, keys and values are written in place, and those of the source are computed
-once per sentence. The first search compares two steps with the model's own; a model that differs
-is decoded by transformers.
+transformers takes as long for masks, caches and outputs as a small model's products in int8. Here,
+projections of one input are one product, and keys and values are written in place. The first search
+compares some logits with the model's own; a model that differs is decoded by transformers.
 """
 
 from __future__ import annotations
@@ -39,21 +37,16 @@ class DirectState:
 
     def select(self, rows: Tensor) -> DirectState:
         layout, sentences = self.layout.after(rows)
-        return replace(
-            self,
-            own=tuple(self._select(layer, rows) for layer in self.own),
-            shared=self.shared.select(sentences),
-            last=self.last[rows],
-            layout=layout,
-        )
+        own, shared = self._own(len(self.own[0]), rows), self.shared.select(sentences)
+        return replace(self, own=own, shared=shared, last=self.last[rows], layout=layout)
 
-    def _select(self, layer: Tensor, rows: Tensor) -> Tensor:
-        """Return rows of a layer; of the capacity only what was written is copied."""
-        capacity, pair, _, width = layer.shape
-        selected = layer.new_empty(capacity, pair, len(rows), width)
-        written = slice(self.length)
-        torch.index_select(layer[written], 2, rows, out=selected[written])
-        return selected
+    def _own(self, capacity: int, rows: Tensor) -> tuple[Tensor, ...]:
+        """Return rows of what was written, with room for `capacity` tokens."""
+        own, written = [], slice(self.length)
+        for layer in self.own:
+            own.append(layer.new_empty(capacity, 2, len(rows), layer.shape[3]))
+            torch.index_select(layer[written], 2, rows, out=own[-1][written])
+        return tuple(own)
 
     def clone(self) -> DirectState:
         return replace(self, own=tuple(layer.clone() for layer in self.own))
@@ -63,51 +56,28 @@ class DirectState:
         capacity = capacity_for(self.prefix + tokens, self.last.device)
         if capacity <= len(self.own[0]):
             return self
-        own = []
-        for layer in self.own:
-            larger = layer.new_empty(capacity, *layer.shape[1:])
-            larger[: self.length] = layer[: self.length]
-            own.append(larger)
-        return replace(self, own=tuple(own))
+        return replace(self, own=self._own(capacity, torch.arange(len(self.last))))
 
 
-@dataclass(frozen=True)
 class DirectLayer:
-    """A layer of the decoder."""
+    """A layer of transformers. Raises AttributeError if it has other parts."""
 
-    own: Function  # queries, keys and values of its own tokens, in one product
-    own_output: Function
-    own_norm: Function
-    query: Function  # of attention to the source
-    source: Function  # keys and values of the encoder's outputs, in one product
-    source_output: Function
-    source_norm: Function
-    inner: Function
-    outer: Function
-    norm: Function
-    activation: Function
-    heads: int
-
-    @classmethod
-    def of(cls, layer: Any, products: Products) -> DirectLayer:
-        """Read a layer of transformers. Raises AttributeError if it has other parts."""
+    def __init__(self, layer: Any, products: Products) -> None:
         own, source = layer.self_attn, layer.encoder_attn
         if not own.scaling == source.scaling == own.head_dim**-0.5 == source.head_dim**-0.5:
             raise AttributeError("its attention has another scale")
-        return cls(
-            own=products.of(own.q_proj, own.k_proj, own.v_proj).forward,
-            own_output=products.of(own.out_proj).forward,
-            own_norm=norm_of(layer.self_attn_layer_norm),
-            query=products.of(source.q_proj).forward,
-            source=products.of(source.k_proj, source.v_proj).forward,
-            source_output=products.of(source.out_proj).forward,
-            source_norm=norm_of(layer.encoder_attn_layer_norm),
-            inner=products.of(layer.fc1).forward,
-            outer=products.of(layer.fc2).forward,
-            norm=norm_of(layer.final_layer_norm),
-            activation=layer.activation_fn,
-            heads=own.num_heads,
-        )
+        self.own: Function = products.of(own.q_proj, own.k_proj, own.v_proj).forward
+        self.source: Function = products.of(source.k_proj, source.v_proj).forward
+        self.query: Function = products.of(source.q_proj).forward
+        self.own_output: Function = products.of(own.out_proj).forward
+        self.source_output: Function = products.of(source.out_proj).forward
+        self.inner: Function = products.of(layer.fc1).forward
+        self.outer: Function = products.of(layer.fc2).forward
+        self.own_norm = norm_of(layer.self_attn_layer_norm)
+        self.source_norm = norm_of(layer.encoder_attn_layer_norm)
+        self.norm = norm_of(layer.final_layer_norm)
+        self.activation: Function = layer.activation_fn
+        self.heads: int = own.num_heads
 
     def memory(self, encoded: Tensor) -> Tensor:
         """Return keys and values [2, heads, sentences, length, width] of encoded [sentences, …]."""
@@ -160,7 +130,7 @@ class DirectDecoder:
         )
         self.first_norm: Function | None = first and norm_of(first)
         self.last_norm: Function | None = last and norm_of(last)
-        self.layers = [DirectLayer.of(layer, products) for layer in decoder.layers]
+        self.layers = [DirectLayer(layer, products) for layer in decoder.layers]
         self.project = products.of(head).forward
         bias = getattr(model, "final_logits_bias", None)
         self.bias = bias if bias is not None and bool(bias.any()) else None
@@ -169,10 +139,8 @@ class DirectDecoder:
     def start(self, encoded: Tensor, mask: Tensor | None, prefix: Tensor) -> DirectState:
         """Return the state of encoded [sentences, length, width], after all but the last token.
 
-        Args:
-            encoded: the encoder's outputs.
-            mask: [sentences, length], 0 where the source is padding; None: nowhere.
-            prefix: [sentences, tokens], what the decoder reads first.
+        The mask [sentences, length] is 0 where the source is padding; the decoder first reads the
+        prefix [sentences, tokens].
         """
         shared = SharedKeyValues.of(tuple(layer.memory(encoded) for layer in self.layers), mask)
         sentences, tokens = prefix.shape
@@ -185,11 +153,7 @@ class DirectDecoder:
 
     @torch.no_grad()
     def read(self, state: DirectState, tokens: Tensor, perturb: Any) -> tuple[Tensor, DirectState]:
-        """Read tokens [rows, steps] into the state, which is written to.
-
-        Returns:
-            Logits [rows, steps, V], or as many rows as `perturb` returns at the head; the state.
-        """
+        """Read tokens [rows, steps] into the state: logits of as many rows as `perturb` returns."""
         rows, steps = tokens.shape
         length = state.length + steps
         state = state.reserve(length - state.prefix)
@@ -198,7 +162,10 @@ class DirectDecoder:
         positions = self.positions[state.length : length]
         x = (x.view(rows, steps, -1) + positions).view(rows * steps, -1)
         x = self.first_norm(x) if self.first_norm else x
-        mask = causal(steps, length, x) if steps > 1 else None
+        mask = None
+        if steps > 1:  # of several tokens, none reads a later one
+            mask = torch.full((steps, length), -torch.inf, dtype=x.dtype)
+            mask.triu_(length - steps + 1)
         shared, before = state.shared, self.last_norm is not None
         for i, layer in enumerate(self.layers):
             own, memory = state.own[i][:length], shared.layers[i]
@@ -223,9 +190,3 @@ def norm_of(norm: nn.LayerNorm) -> Function:
         raise AttributeError("it has another norm")
     shape, weight, bias, epsilon = norm.normalized_shape, norm.weight, norm.bias, norm.eps
     return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
-
-
-def causal(steps: int, length: int, x: Tensor) -> Tensor:
-    """Return what hides later tokens from the last `steps` of `length`, [steps, length]."""
-    hidden = torch.full((steps, length), -torch.inf, dtype=x.dtype)
-    return hidden.triu_(length - steps + 1)
