@@ -142,7 +142,7 @@ def translate_file(pipeline: Pipeline, runner: Callable[[], Any], text: Path, ou
     """Translate a file to a file as `npad translate` does."""
     run = Run(0.0, 0, 0.0)
 
-    decode = pipelines.decode
+    decode = pipelines.search
 
     def timed_decode(*arguments: Any) -> Any:
         start = time.perf_counter()
@@ -156,7 +156,7 @@ def translate_file(pipeline: Pipeline, runner: Callable[[], Any], text: Path, ou
 
     with (
         patch("npad.pipelines.pipeline.runner_for", lambda model: runner()),
-        patch.object(pipelines, "decode", timed_decode),
+        patch.object(pipelines, "search", timed_decode),
     ):
         start = time.perf_counter()
         with open_output(out) as file:

@@ -12,9 +12,10 @@ from cases import assert_clean_scores
 from hf_cases import beams, searcher
 from hf_cases import saved as saved
 from npad import NPAD, Beam, Greedy, Noise, Noisy, Sampling, decode
+from npad.constraints import Constrained
 from npad.model import Capabilities
 from npad.models.huggingface import loading as pretrained
-from npad.models.huggingface.constraints import Constrained, Processed
+from npad.models.huggingface.constraints import Processed
 from npad.models.table import TableModel
 
 

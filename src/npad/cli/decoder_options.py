@@ -10,13 +10,16 @@ import inspect
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
+from functools import reduce
+from operator import and_
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from npad.cli.options import MaxLength, MaxRows, field_parameter
+from npad.cli.options import Constrain, MaxLength, MaxRows, field_parameter
 from npad.cli.options import flag_of as flag_of
 from npad.cli.terminal import note
+from npad.constraints.kinds import CONSTRAINTS, LISTS, Constraint, constraint_named
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.noise.noisy import Noise
@@ -37,12 +40,13 @@ from npad.search.request import (
 )
 from npad.search.selected import Selected, is_mbr_on_a_beam
 from npad.specs import Registry, default_of, label, name_of_kind, spec
+from npad.text.files import Lines
 from npad.validation import MAX_SEED
 
 PANEL = "How to decode"  # of the help
 LISTED = 2  # parts of an option, in the help of commands
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
-LIMITS = {"max_length": MAX_LENGTH, "max_rows": MAX_ROWS}
+LIMITS = {"max_length": MAX_LENGTH, "max_rows": MAX_ROWS, "constraint": None}
 # BLEU of en-de on its test set, docs/results/en-de/README.md, "Which candidate to return"
 MBR_ON_A_BEAM = (
     "warning: MBR on one beam's list is worse than the beam alone (40.2 BLEU against 43.2 on "
@@ -51,7 +55,7 @@ MBR_ON_A_BEAM = (
 
 
 def decodes(
-    default: str | None = "beam", limits: Mapping[str, int] = LIMITS
+    default: str | None = "beam", limits: Mapping[str, int | None] = LIMITS
 ) -> Callable[[Callable[..., None]], DecodingCommand]:
     """Give a command the options of all decoders, and the request that they describe.
 
@@ -80,11 +84,11 @@ class _Command:
     everyday = True  # whether the short help has options of decoders
     given = ""  # the parameter that the options describe; annotations would hide the property
 
-    def __init__(self, command: Callable[..., None], limits: Mapping[str, int]) -> None:
+    def __init__(self, command: Callable[..., None], limits: Mapping[str, int | None]) -> None:
         self.command = command
         self.__name__, self.__doc__ = command.__name__, command.__doc__
         self.own = inspect.signature(command, eval_str=True).parameters
-        kinds = {"max_length": MaxLength, "max_rows": MaxRows}
+        kinds = {"max_length": MaxLength, "max_rows": MaxRows, "constraint": Constrain}
         limited = self.given in self.own
         self.limits = {n: _keyword(n, limits[n], kinds[n]) for n in limits if limited}
 
@@ -104,6 +108,13 @@ class _Command:
         """The option --decoder."""
         raise NotImplementedError
 
+    def taken_limits(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Take the fields of `Decoding` but its decoder out of a command's options."""
+        limits = {name: values.pop(name) for name in self.limits}
+        if limits.get("constraint"):
+            limits["constraint"] = reduce(and_, map(constraint_of, limits["constraint"]))
+        return limits
+
 
 class DecodingCommand(_Command):
     """A command that runs one decoder."""
@@ -113,7 +124,7 @@ class DecodingCommand(_Command):
     def __init__(
         self,
         command: Callable[..., None],
-        limits: Mapping[str, int],
+        limits: Mapping[str, int | None],
         default: str | None,
     ) -> None:
         super().__init__(command, limits)
@@ -138,7 +149,7 @@ class DecodingCommand(_Command):
                 raise InvalidInput(f"{flag} belongs to a decoder; choose it with --decoder")
             self.command(**values, **{argument: None})
             return
-        settings |= {name: values.pop(name) for name in self.limits}
+        settings |= self.taken_limits(values)
         settings |= {"decoder": decoder, "nbest": values.get("nbest")}
         decoding = decoding_from(settings, defaults_of(values["model"]), spell=flag_of)
         if is_mbr_on_a_beam(decoding.decoder):
@@ -165,9 +176,24 @@ class ComparingCommand(_Command):
 
     def __call__(self, decoder: list[str] | None = None, **values: Any) -> None:
         settings, defaults = taken(values), defaults_of(values["model"])
-        limits = {name: values.pop(name) for name in self.limits}
+        limits = self.taken_limits(values)
         decoders = compared_decoders(settings, defaults, decoder, self.defaults)
         self.command(**values, decodings={n: Decoding(d, **limits) for n, d in decoders.items()})
+
+
+def constraint_of(spec: str) -> Constraint:
+    """Return the constraint of a spec such as `without(Handy|Mobiltelefon)` or `choices(@FILE)`."""
+    name, bracket, inside = spec.partition("(")
+    if not bracket or not inside.endswith(")"):
+        names = ", ".join(CONSTRAINTS)
+        rule = f"--constraint must be one of {names}, with its values in brackets"
+        raise InvalidInput(
+            f"{rule}: without(Handy), choices(Ja|Nein) or choices(@FILE), not {spec!r}"
+        )
+    inside = inside[:-1]
+    if inside.startswith("@"):
+        return constraint_named(name, list(Lines.of_file(inside[1:])))
+    return constraint_named(name, inside.split("|") if name in LISTS else [inside])
 
 
 def _decoder_option(text: str) -> Any:

@@ -113,6 +113,16 @@ AsText = Annotated[
 MaxLength = Annotated[
     int, typer.Option(help="Tokens an output may have, its end token included.", min=1)
 ]
+Constrain = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--constraint",
+        help="What outputs must satisfy, such as without(Handy) or choices(@FILE); several times "
+        "for several.",
+        metavar="SPEC",
+        hidden=True,
+    ),
+]
 MaxSource = Annotated[
     int,
     typer.Option(

@@ -24,9 +24,10 @@ from urllib.request import getproxies
 
 import torch
 
+from npad.constraints.constrained import Constrained, Forbidden
 from npad.errors import InvalidInput
 from npad.models.huggingface.adapter import HuggingFace, transformers
-from npad.models.huggingface.constraints import Constrained, Forbidden, Processed, Timestamped
+from npad.models.huggingface.constraints import Processed, Timestamped
 from npad.models.linear import prepare
 from npad.text.subwords import ensure_bounded
 
