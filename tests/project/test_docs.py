@@ -7,7 +7,6 @@ import re
 import pytest
 import torch
 
-import npad
 from cases import assert_same, key, with_zeros
 from npad import NPAD, Noise, decode
 from npad.models.table import TableModel

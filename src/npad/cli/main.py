@@ -63,7 +63,7 @@ def _run_guarded(arguments: list[str]) -> int:
             return _run_with_streams(arguments)
     except SystemExit:
         raise
-    except BaseException as error:  # a panic in a Rust library is no Exception
+    except BaseException as error:  # a panic in a Rust library is not an Exception
         return _report(error)
 
 
