@@ -50,7 +50,7 @@ PHRASES = {
     r"\bis no (?:JSON|HTTP|SentencePiece)\b|\bis no such class\b": "is not, is not a",
     r"\bseveral times for several\b": "repeat it for several",
     r"\bends with npad 0": "will be removed in npad 0.4",
-    rf"\bone (?!is\b)[a-z]+ an? (?:{UNITS})\b": "one sentence per line",
+    rf"\bone (?:sentence|text|picture|file|object) an? (?:{UNITS})\b": "one sentence per line",
     r"\bcan tell\b": "within sampling error",
     r"\bgo(?:es|ing)? on [a-z]+ing\b": "keeps waiting",
     r"\bfrom (?:a )?strangers?\b": "untrusted",
