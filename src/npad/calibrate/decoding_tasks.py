@@ -1,4 +1,4 @@
-"""The name of 0.2 for what `calibrate` takes; it goes with npad 0.4."""
+"""The name of 0.2 for what `calibrate` takes; to be removed in npad 0.4."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def command(
         Path | None,
         typer.Option(
             help="Image file for the attention over the picture, one panel per word; or a folder, "
-            "for one file per picture.",
+            "a file each.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,

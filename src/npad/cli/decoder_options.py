@@ -188,7 +188,7 @@ class ComparingCommand(_Command):
     @property
     def choice(self) -> inspect.Parameter:
         text = (
-            "Only this decoder, by name or as beam(width=3); repeat it for several. "
+            "Only this decoder, by name or as beam(width=3); several times for several. "
             "The first is what the others are compared with on a test set."
         )
         return _keyword("decoder", None, Annotated[list[str] | None, _decoder_option(text)])

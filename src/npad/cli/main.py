@@ -1,4 +1,4 @@
-"""The `npad` command. Every error is one line on stderr and an exit code.
+"""The `npad` command. Every error prints one line on stderr and sets the exit code.
 
 1: failure, or lines left out; 2: usage; 70: a bug in npad (EX_SOFTWARE); 130: interrupted; 143:
 training was terminated, and wrote a checkpoint. With NPAD_TRACEBACK=1 in the environment the

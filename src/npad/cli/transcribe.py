@@ -54,8 +54,8 @@ def command(
             "-m",
             metavar="NAME",
             autocompletion=complete_model,
-            help="`whisper-tiny.en` (by `npad fetch`), `hf:NAME_OR_PATH` of a Whisper model, or a "
-            "folder of `npad train --task speech`.",
+            help="`whisper-tiny.en`, which `npad fetch` brings, `hf:NAME_OR_PATH`, a Whisper model "
+            "of Hugging Face, or a folder of `npad train --task speech`.",
         ),
     ],
     language: Annotated[
@@ -69,17 +69,15 @@ def command(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
-            "-o",
-            help="File to write instead of stdout; or a folder, for one file per recording.",
+            "--output", "-o", help="File to write instead of stdout; or a folder, a file each."
         ),
     ] = None,
     form: Annotated[
         str,
         typer.Option(
             "--format",
-            help="`text` or `json`, a line or an object with times per recording; `windows`, an "
-            "object per window with scores; `srt` or `vtt`.",
+            help="`text`, a line each; `json`, an object each with times; `windows`, an object per "
+            "window with scores; `srt` or `vtt`.",
             metavar="NAME",
             autocompletion=completing(*TRANSCRIPTS),
             rich_help_panel=OUTPUT,

@@ -40,7 +40,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def read_texts(path: Path, field: str = "text") -> Iterator[str | Failed]:
-    """Yield the texts of a corpus; a `Failed` in the place of each that cannot be read.
+    """Yield the texts of a corpus; a `Failed` in place of each that cannot be read.
 
     Args:
         path: `.jsonl`: an object per line; `.parquet`: a table; anything else: a text per line.

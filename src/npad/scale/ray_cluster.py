@@ -193,7 +193,7 @@ def discard_messages(ray: Any) -> None:
 def native_stderr_discarded() -> Iterator[None]:
     """Discard what is written to file descriptor 2 inside, past Python: Ray's C++ log lines.
 
-    A failure is one line of npad's, not many of Ray's.
+    npad reports a failure in one line, Ray in many.
     """
     sys.stderr.flush()
     kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)

@@ -48,7 +48,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def read_lines_or_errors(path: str | Path) -> Iterator[str | InvalidInput]:
-    """Yield lines as `read_lines` does, but an error in the place of each line that is not text.
+    """Yield lines as `read_lines` does, but an error in place of each line that is not text.
 
     Raises:
         InvalidInput: the file cannot be read or is damaged.
