@@ -178,7 +178,7 @@ def _point(row: dict[str, Any]) -> Point:
 
 
 def _calls(row: dict[str, Any]) -> float:
-    return float(row["calls"] + row["rescored"]) / row["sentences"]
+    return float((row["calls"] + row["rescored"]) / row["sentences"])
 
 
 def _noise_table(rows: Rows, directions: Sequence[str]) -> str:
@@ -245,7 +245,7 @@ def main() -> None:
     directions = sorted({key[0] for key in record.results})
 
     def rows(*key: str) -> dict[str, Any]:
-        return record.row(key)
+        return dict(record.row(key))
 
     plot(rows, directions, arguments.folder / PICTURE)
     write_atomic(arguments.folder / "README.md", render(rows, directions))
