@@ -115,7 +115,7 @@ BY_FOLDER = {
         "options": "serve_options serve_limits",
         "security": "serve_security serve_limits",
         "server": "serve_protocol serve_connections serve_limits serve_cli",
-        "service": "serve_security serve_limits serve_bad_input",
+        "service": "serve_protocol serve_security serve_limits serve_bad_input",
         "speech_routes": "serve_speech",
         "streaming": "serve_stream serve_limits",
         "text_routes": "serve_routes serve_limits serve_bad_input",
