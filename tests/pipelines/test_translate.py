@@ -205,6 +205,8 @@ MISTAKES = {
     "encode must return one entry per text: it returned 0": lambda: (
         replace(TOY, encode=lambda texts: []).caching().translate(["danke"])
     ),
+    "longest must be a whole number of at least 1, not 0": lambda: replace(TOY, longest=0),
+    "positions must be a whole number of at least 1, not 0": lambda: replace(TOY, positions=0),
     "toy has no table for 'hallo'": lambda: TOY.translate(["hallo"]),
     "one translation per text: 1 texts, 0 translations": lambda: TOY.score(["danke"], []),
     "toy does not know the word 'hello'": lambda: TOY.score(["danke"], ["hello"]),

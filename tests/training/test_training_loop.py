@@ -125,9 +125,11 @@ def test_a_run_in_parts_is_the_run_in_one_bit_for_bit(tmp_path, store, options, 
 def test_a_longer_run_goes_on_from_a_finished_one(tmp_path, store):
     train(tmp_path / "one", store, Recipe(batch=200, epochs=4))
     train(tmp_path / "two", store, Recipe(batch=200, epochs=2))
+    (tmp_path / "two/.checkpoint-99.part").mkdir()  # as a kill leaves it
     assert run.resume(tmp_path / "two")[1] == "2 epochs"
     assert run.resume(tmp_path / "two", epochs=4)[1] == "4 epochs"
     assert weights(tmp_path / "two") == weights(tmp_path / "one")
+    assert not (tmp_path / "two/.checkpoint-99.part").exists()
 
 
 def test_a_run_leaves_the_callers_random_numbers_alone(tmp_path, store):
@@ -202,6 +204,7 @@ def test_a_report_has_the_means_of_its_updates(tmp_path, store):
     [record] = log.read(tmp_path / "log.jsonl")
     assert (record["update"], record["nll"], record["gradient_norm"]) == (2, 2.0, 1.5)
     assert record["perplexity"] == pytest.approx(math.exp(10 / tokens))
+    assert 0 <= record["seconds"] < 600
     assert (loop.progress.nats, loop.progress.tokens, loop.pending) == (10.0, tokens, [])
 
 
