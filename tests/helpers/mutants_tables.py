@@ -190,6 +190,12 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
     ),
     ("search/loop.py", "CAPTURED_ROWS = 16384", ("*",), SPEED),
     (
+        "training/randomness.py",
+        "transform[:, 0, 0] = torch.where(mirrored < 0.5, -scale, scale)",
+        ("mirrored <= 0.5",),
+        "half of all numbers in any case",
+    ),
+    (
         "pipelines/pictures.py",
         "BACKGROUND = (255, 255, 255, 255)",
         ("256",),

@@ -75,6 +75,14 @@ def test_options_that_break_a_rule_are_refused(options, message):
     assert "\n" not in str(refused.value)
 
 
+def test_parts_are_resolved_by_name():
+    asked = {"selector": "mbr", "inner": "beam(width=3)", "schedule": "cosine(steps=9)"}
+    values = resolved(*decoding_for(MODEL, asked, LIMITS))
+    assert values["selector"] == "mbr"
+    assert (values["inner"], values["width"]) == ("beam", 3)
+    assert (values["schedule"], values["distribution"]) == ("cosine(9)", "gaussian")
+
+
 def test_yes_and_no_have_three_spellings():
     for value in ("true", "Yes", "1", "false", "No", "0"):
         noise = decoder_of({"sigma": 0.3, "relative": value}).noise

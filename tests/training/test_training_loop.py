@@ -38,7 +38,10 @@ def loop_of(folder, store, recipe):
 
 class Heard(Watch):
     def __init__(self):
-        self.records = []
+        self.records, self.epochs = [], []
+
+    def epoch(self, progress, batches, recipe):
+        self.epochs.append((progress.epoch, batches, recipe))
 
     def report(self, record):
         self.records.append(record)
@@ -50,6 +53,7 @@ def test_a_run_stops_when_it_is_done_and_keeps_the_best(tmp_path, store):
     assert reason == "3 epochs"
     records = log.read(tmp_path / "run/log.jsonl")
     assert records == heard.records
+    assert heard.epochs == [(epoch, progress.batches, SHORT) for epoch in range(3)]
     valid = [record for record in records if "valid_perplexity" in record]
     assert len(valid) == 3
     best = min(valid, key=lambda record: record["valid_perplexity"])
