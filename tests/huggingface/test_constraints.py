@@ -77,8 +77,7 @@ def test_a_steered_model_decodes_as_generate_does(saved, width):
     eos = model.generation_config.eos_token_id
     steered = pretrained.constrained(translator.model)
     options = {"max_new_tokens": 8, "do_sample": False} | beams(width)
-    for text in ("w5 w6 w7", "w9", "w10 w11", "w30 w31 w12 w13"):
-        (source,) = translator.encode([text])
+    for source in translator.encode(["w5 w6 w7", "w9", "w10 w11", "w30 w31 w12 w13"]):
         written = model.generate(torch.tensor([source]), **options)[0, 1:].tolist()
         ((best, *_),) = decode(steered, [source], searcher(width), 8)
         assert list(best.tokens) == (written[: written.index(eos)] if eos in written else written)

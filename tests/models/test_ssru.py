@@ -10,9 +10,10 @@ pytest.importorskip("sentencepiece")
 
 from cases import assert_same
 from firefox_cases import INNER, OPTIONS, WIDTH, marian_bytes, weights
-from npad import NPAD, Beam, Greedy, Noise, decode, score
+from npad import NPAD, Beam, Noise, decode, score
 from npad.errors import InvalidInput
-from npad.models.ssru import SSRUTransformer
+from npad.models.low_precision import LowPrecision
+from npad.models.ssru import Shortlisted, SSRUTransformer
 from npad.storage.marian import read_marian
 from npad.testing import check_model
 
@@ -91,6 +92,34 @@ def test_scores_are_those_of_an_independent_program(tmp_path, source_vocabulary)
         assert found == pytest.approx(expected, abs=1e-6)  # the file holds float32
 
 
+def allowed(source):
+    """Tokens that each sentence allows: those below 4, and its own."""
+    rows = torch.arange(V).repeat(len(source), 1) < 4
+    for row, tokens in zip(rows, source, strict=True):
+        row[tokens] = True
+    return rows
+
+
+def test_a_shortlisted_model_is_the_model_without_all_other_tokens(tmp_path):
+    model = load(tmp_path / "model.bin")
+    listed = Shortlisted(model, allowed)
+    check_model(listed, SOURCE)
+    read = torch.tensor([[model.special.bos, 3, 1]] * 3)
+    full = model.forced(model.start(SOURCE), read)
+    expected = full.masked_fill(~allowed(SOURCE)[:, None], -torch.inf)
+    assert torch.allclose(listed.forced(listed.start(SOURCE), read), expected)
+    kept = listed.select(listed.start(SOURCE), torch.tensor([2, 2]).unique())
+    logits, _ = listed.step(kept, read[:1, 0])
+    assert torch.allclose(logits, expected[2:, 0])
+    decoder = NPAD(Beam(2), chains=4, noise=Noise(20.0))
+    found = decode(listed, SOURCE, decoder, max_length=6)
+    for i, (source, hypotheses) in enumerate(zip(SOURCE, found, strict=True)):
+        assert all({*h.tokens} <= {0, 1, 2, 3, *source} for h in hypotheses)
+        assert_same(decode(listed, [source], decoder, max_length=6, ids=[i]), [hypotheses])
+    low = LowPrecision(Shortlisted(load(tmp_path / "low.bin", dtype=torch.float32), allowed))
+    decode(low, SOURCE, decoder, max_length=6)
+
+
 def test_int8_weights_are_within_half_a_step_of_the_originals(tmp_path):
     exact = load(tmp_path / "float.bin")
     quantised = load(tmp_path / "int8.bin", int8=MATRICES)
@@ -102,22 +131,6 @@ def test_int8_weights_are_within_half_a_step_of_the_originals(tmp_path):
 
 def test_the_contract_of_a_model_is_kept(tmp_path):
     check_model(load(tmp_path / "model.bin"), SOURCE)
-
-
-@pytest.mark.parametrize("inner", [Greedy(), Beam(3)])
-def test_noisy_chains_never_rank_below_their_decoder_and_no_batch_changes_them(tmp_path, inner):
-    made = weights(V)
-    made["decoder_ff_logit_out_b"][0, 0] -= 4  # outputs of several tokens
-    model = load(tmp_path / "model.bin", made)
-    decoder = NPAD(inner, chains=8, noise=Noise(20.0))
-    plain, noisy = (decode(model, SOURCE, d, max_length=8) for d in (inner, decoder))
-    assert all(
-        (n[0].finished, n[0].log_prob) >= (p[0].finished, p[0].log_prob - 1e-9)
-        for n, p in zip(noisy, plain, strict=True)
-    )
-    assert max(map(len, noisy)) > 1
-    for i, source in enumerate(SOURCE):
-        assert_same(decode(model, [source], decoder, max_length=8, ids=[i]), [noisy[i]])
 
 
 def test_noise_reaches_the_cell_it_names(tmp_path):

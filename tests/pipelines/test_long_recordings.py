@@ -18,7 +18,6 @@ from npad.pipelines.outputs import Output, Segment, Window
 from npad.pipelines.pipeline import Piece, on_decoded
 from npad.pipelines.transcription import Timestamps, Transcriber
 from npad.pipelines.writers import TRANSCRIPTS
-from runs import printed_here, refused_here
 from speech_cases import RATE, saved, tone
 from speech_cases import whisper as whisper  # a fixture
 
@@ -211,13 +210,10 @@ def transcribed(form, cues=CUES):
     return TRANSCRIPTS[form](0, "a.wav", output, 1)
 
 
-def test_srt():
+def test_subtitles_by_hand():
     assert transcribed("srt") == (
         "1\n00:00:00,000 --> 00:00:01,500\na → b\n\n2\n01:01:01,250 --> 01:01:02,000\nx <y> & z\n"
     )
-
-
-def test_vtt():
     assert transcribed("vtt") == (
         "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\na → b\n\n"
         "01:01:01.250 --> 01:01:02.000\nx &lt;y> &amp; z\n"
@@ -267,23 +263,23 @@ def test_a_length_that_the_writer_did_not_know_is_no_truncation(tmp_path):
     assert len(audio.read(path, RATE)) == RATE
 
 
-def test_subtitles_of_several_files_go_to_a_folder(whisper, tmp_path, capsys, monkeypatch):
+def test_subtitles_of_several_files_go_to_a_folder(whisper, tmp_path, printed_here, refused_here):
     noise = torch.rand(RATE // 4, generator=torch.Generator().manual_seed(0)) - 0.5
     files = [saved(tmp_path / f"{name}.wav", noise, RATE) for name in "ab"]
     folder = tmp_path / "subtitles"
     folder.mkdir()
-    printed_here(capsys, monkeypatch, *arguments(whisper, *files, "--format", "srt", "-o", folder))
+    printed_here(*arguments(whisper, *files, "--format", "srt", "-o", folder))
     assert sorted(path.name for path in folder.iterdir()) == ["a.srt", "b.srt"]
     assert (folder / "a.srt").read_text().startswith("1\n00:00:00")
     (folder / "a.wav").write_bytes(files[0].read_bytes())
     model = ("transcribe", "-m", f"hf:{whisper}", "--format")
-    one = refused_here(capsys, monkeypatch, *model, "srt", *files)
+    one = refused_here(*model, "srt", *files)
     assert (
         one == "srt holds one recording per file, and there are 2; name an existing folder with -o"
     )
-    two = refused_here(capsys, monkeypatch, *model, "vtt", files[0], folder / "a.wav", "-o", folder)
+    two = refused_here(*model, "vtt", files[0], folder / "a.wav", "-o", folder)
     assert "2 files would be written to" in two
-    assert "must be one of" in refused_here(capsys, monkeypatch, *model, "mp3", *files)
+    assert "must be one of" in refused_here(*model, "mp3", *files)
 
 
 def test_a_bad_file_is_refused_before_any_is_transcribed(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 
 from npad.scale import ModelSpec, Processes
 from npad.scale.processes import _interrupts_ignored, available_cpus, default_workers, on_next_gpu
-from runs import lines, refused_here, run_here
+from runs import lines
 from scale_cases import (
     SPEC,
     driver,
@@ -45,19 +45,19 @@ def test_killed_workers_lose_and_double_nothing(pool):
     assert pool.deaths == 3
 
 
-def test_a_killed_driver_continues_where_it_stopped(tmp_path, capsys, monkeypatch):
+def test_a_killed_driver_continues_where_it_stopped(tmp_path, refused_here, npad_here):
     source, output = tmp_path / "in", tmp_path / "out"
     texts = sentences(100)
     source.write_text("\n".join(texts) + "\n")
     command = driver(source, output, "--engine", "local")
     with stopped_after(command, tmp_path / "out.manifest.jsonl", units=4):
-        line = refused_here(capsys, monkeypatch, *command[3:])
+        line = refused_here(*command[3:])
         assert "another process is writing" in line
         assert "choose another output" in line
     assert not output.exists()
-    line = refused_here(capsys, monkeypatch, *command[3:], "--sigma", "0.5")
+    line = refused_here(*command[3:], "--sigma", "0.5")
     assert "was begun with the decoder" in line
-    done = run_here(capsys, monkeypatch, *command[3:]).stderr
+    done = npad_here(*command[3:]).stderr
     assert "of 100 lines were finished by an earlier run" in done
     assert int(done.split("npad: ")[1].split(" of")[0]) >= 40
     assert lines(output) == expected(texts, 10)
@@ -114,10 +114,10 @@ def test_an_interrupt_is_one_line_and_says_how_to_continue(tmp_path):
     ],
     ids=["folder", "device"],
 )
-def test_a_model_that_no_worker_can_load_is_one_line(options, rule, tmp_path, capsys, monkeypatch):
+def test_a_model_that_no_worker_can_load_is_one_line(options, rule, tmp_path, refused_here):
     (tmp_path / "in").write_text("danke\n")
     files = ("-i", tmp_path / "in", "-o", tmp_path / "out", "--engine", "processes", "--workers", 1)
-    assert rule in refused_here(capsys, monkeypatch, "translate", *options, *files)
+    assert rule in refused_here("translate", *options, *files)
 
 
 def test_default_workers_are_one_per_gpu_or_cpu_and_take_the_gpus_in_turn(monkeypatch):

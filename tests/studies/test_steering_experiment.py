@@ -19,7 +19,7 @@ from studies.steering.aims import SYSTEMS, SetResults
 from studies.steering.experiment import Steering, best_variants
 from studies.steering.report import RESULTS, render
 from studies.steering.rows import Chosen, Unjudged, best_per_token, rows
-from studies.steering.scores import by_system, score_outputs
+from studies.steering.scores import by_system
 from studies.steering.steps import OUTPUTS, Plan, checksum_of
 from studies.steering.variant import Variant, without_a_word
 
@@ -225,38 +225,12 @@ def test_a_varied_sentence_lacks_one_word():
 # Wrong input
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a:unit=3", "a field of a variant must be"),
-        ("a:units=few", "units of a variant must be a whole number, not 'few'"),
-        ("a:rate=low", "rate of a variant must be a number, not 'low'"),
-        ("a:kind=lstm", "kind must be"),
-        ("a:data=seen+all", "each of data must be"),
-        ("a:targets=best", "target must be"),
-    ],
-)
-def test_a_wrong_variant_is_one_line(text, message):
-    with pytest.raises(InvalidInput, match=message):
-        Variant.parse(text)
-
-
 def test_outputs_of_another_model_are_not_mixed(ran, corpus, monkeypatch):
     monkeypatch.setattr(
         "studies.steering.steps.checksum_of", lambda saved: checksum_of(saved)[::-1]
     )
     with pytest.raises(InvalidInput, match="holds outputs of another model"):
         experiment_in(ran[0], corpus).run()
-
-
-def test_references_of_another_set_are_refused(ran, tmp_path):
-    results = Record(tmp_path / RESULTS)
-    with pytest.raises(InvalidInput, match=r"6 sentences of 'test', and the data has news \(9\)"):
-        score_outputs(results, ran[0] / OUTPUTS, {"news": ["a"] * 9})
-    with pytest.raises(InvalidInput, match="no outputs of the experiment; run it first"):
-        score_outputs(results, tmp_path / OUTPUTS, {"test": ["a"] * 9})
-    with pytest.raises(InvalidInput, match="has no results; run the experiment first"):
-        render(results)
 
 
 def test_the_command_plans_from_its_options(corpus, tmp_path, capsys, monkeypatch):

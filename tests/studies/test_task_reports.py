@@ -20,9 +20,8 @@ from npad.evaluate.bootstrap import Difference
 from npad.models.cgru.model import AttentionModel
 from npad.reproduce import report
 from npad.reproduce.claims import verdict
-from npad.reproduce.record import NotMeasured, Record
+from npad.reproduce.record import Record
 from npad.search.beam import Beam
-from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.storage import checkpoint
 from npad.text.subwords import Subwords
@@ -203,27 +202,6 @@ def test_selected_outputs_are_among_the_candidates(captioned):
         plain = rows["row", set_name, re.sub(r"\|selector:[^|]*", "", signature)]
         assert row["nll"] >= plain["nll"] or row["finished"] > plain["finished"]
         assert (row["calls"], row["seconds"]) == (plain["calls"], plain["seconds"])
-
-
-def test_undecoded_outputs_cannot_be_measured(captioned, tmp_path):
-    bench = bench_of(captioned, CAPTION)
-    with pytest.raises(NotMeasured, match=r"h.jsonl.gz has no outputs of .*; decode it first"):
-        bench.row("test", Exact(7))
-    (tmp_path / "empty.jsonl.gz").touch()
-    with pytest.raises(SystemExit, match="holds no hypotheses; make it with `decode`"):
-        tasks.main(["report", str(tmp_path / "empty.jsonl.gz"), str(tmp_path / "report")])
-
-
-def test_hypotheses_of_other_references_are_not_continued(captioned, pictures, tmp_path):
-    file = tmp_path / "h.jsonl.gz"
-    shutil.copy(captioned / "h.jsonl.gz", file)
-    with pytest.raises(SystemExit, match="has hypotheses of another set valid"):
-        decode("caption", captioned / "model", pictures, file, "--valid", 5)
-
-
-def test_a_model_of_another_task_is_refused(captioned, corpus, tmp_path):
-    with pytest.raises(SystemExit, match="is a model of a picture, not of a sound"):
-        decode("speech", captioned / "model", corpus, tmp_path / "h.jsonl.gz")
 
 
 def test_decoding_needs_few_packages():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from media import write_flickr
-from npad import Greedy, InvalidInput, decode
+from npad import Greedy, decode
 from npad.models.encoders.efficientnet import EfficientNet
 from npad.storage import checkpoint, jsonl
 from npad.training import prepare as preparing
@@ -93,13 +93,6 @@ def test_features_in_the_store_are_those_of_the_model(tmp_path, data):
     torch.testing.assert_close(
         model.begin(pixels, None).memory, model.begin(cells, None).memory, atol=2e-2, rtol=2e-2
     )
-
-
-def test_a_store_of_features_is_not_one_of_pixels(tmp_path, data):
-    write("caption-scratch", data, tmp_path / "pixels")
-    with pytest.raises(InvalidInput, match="is not a store for caption; leave out --store"):
-        data_of("caption", data, tmp_path / "run", tmp_path / "pixels")
-    assert data_of("caption-scratch", data, tmp_path / "run", tmp_path / "pixels").name == "pixels"
 
 
 def test_short_strings_are_trained_on_and_not_validated_on(tmp_path, data):

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from npad import InvalidInput, Noise
-from npad.distributions import Fixed, Orthogonal, StudentT
+from npad.distributions import Fixed, Orthogonal
 from npad.errors import NpadError, StorageError
-from npad.schedules import Adaptive, Constant
+from npad.schedules import Adaptive
 from npad.training import run
 from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
@@ -119,10 +119,3 @@ def test_a_mistake_leaves_no_run_behind(tmp_path, store):
         with pytest.raises(NpadError, match=message):
             run.train(tmp_path / "run", data, options, SHORT)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_recipe_survives_json():
-    recipe = Recipe(
-        optimiser="adadelta", updates=3, noise=Noise(0.3, Constant(), StudentT(3), relative=True)
-    )
-    assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe

@@ -11,7 +11,7 @@ import typer
 
 from npad.cli.decoder_options import decodes
 from npad.cli.options import OUTPUT, Device, Json, Nbest, OutputFile, Precision, complete_model
-from npad.cli.outputs import files_in, write_outputs
+from npad.cli.outputs import DoubtfulFile, doubtful_outputs, files_in, write_outputs
 from npad.cli.terminal import counting_bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -27,7 +27,7 @@ from npad.search.request import Decoding
 from npad.text.files import open_output
 
 
-@decodes(limits={"max_length": Captioner.max_length})
+@decodes(limits={"max_length": Captioner.max_length}, acts=True)
 def command(
     image: Annotated[
         list[Path], typer.Argument(help="Pictures: PNG, JPEG, WebP, GIF, …; or folders of them.")
@@ -54,6 +54,7 @@ def command(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    doubtful: DoubtfulFile = None,
     *,
     decoding: Decoding,
 ) -> None:
@@ -92,7 +93,8 @@ def command(
             out.write(writer(number, str(path), found, nbest))
             out.flush()
 
-        refused = write_outputs(captioner, files, decoding, write, decoded, refuse=refuse)
+        with doubtful_outputs(doubtful, decoding, write) as marked:
+            refused = write_outputs(captioner, files, decoding, marked, decoded, refuse=refuse)
     if refused:
         raise typer.Exit(1)
 

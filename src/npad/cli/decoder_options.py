@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from npad.cli.options import Constrain, MaxLength, MaxRows, field_parameter
+from npad.cli.options import Constrain, MaxLength, MaxRows, field_parameter, field_parameters
 from npad.cli.options import flag_of as flag_of
 from npad.cli.terminal import note
 from npad.constraints.kinds import CONSTRAINTS, LISTS, Constraint, constraint_named
@@ -54,8 +54,21 @@ MBR_ON_A_BEAM = (
 )
 
 
+ACTIONS = ("min_confidence", "fallback_decoder")  # fields of `Decoding`: what to do in doubt
+ANSWER = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGEX",
+        help="Let outputs vote on their last match of this, or on its first group, as "
+        "--selector vote does on whole texts.",
+        rich_help_panel=PANEL,
+        hidden=True,
+    ),
+]
+
+
 def decodes(
-    default: str | None = "beam", limits: Mapping[str, int | None] = LIMITS
+    default: str | None = "beam", limits: Mapping[str, int | None] = LIMITS, acts: bool = False
 ) -> Callable[[Callable[..., None]], DecodingCommand]:
     """Give a command the options of all decoders, and the request that they describe.
 
@@ -65,8 +78,9 @@ def decodes(
     Args:
         default: the decoder without --decoder; None if the command receives None then.
         limits: defaults of --max-length and --max-rows that differ from those of `Decoding`.
+        acts: whether it has --min-confidence and --fallback-decoder.
     """
-    return lambda command: DecodingCommand(command, {**LIMITS, **limits}, default)
+    return lambda command: DecodingCommand(command, {**LIMITS, **limits}, default, acts)
 
 
 def compares(**defaults: Any) -> Callable[[Callable[..., None]], ComparingCommand]:
@@ -82,6 +96,7 @@ class _Command:
     """A command with the options of the decoders that are registered when it is asked for them."""
 
     everyday = True  # whether the short help has options of decoders
+    more: Sequence[inspect.Parameter] = ()  # further options of a request
     given = ""  # the parameter that the options describe; annotations would hide the property
 
     def __init__(self, command: Callable[..., None], limits: Mapping[str, int | None]) -> None:
@@ -97,7 +112,7 @@ class _Command:
         besides = (self.given, "decoder")
         kept = [p.replace(kind=KEYWORD) for p in self.own.values() if p.name not in besides]
         options = parameters(self.everyday)
-        return inspect.Signature([*kept, self.choice, *options, *self.limits.values()])
+        return inspect.Signature([*kept, self.choice, *options, *self.limits.values(), *self.more])
 
     @property
     def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
@@ -126,9 +141,12 @@ class DecodingCommand(_Command):
         command: Callable[..., None],
         limits: Mapping[str, int | None],
         default: str | None,
+        acts: bool = False,
     ) -> None:
         super().__init__(command, limits)
         self.default, self.everyday = default, default is not None
+        actions = field_parameters(Decoding, PANEL, ACTIONS, everyday=()) if acts else []
+        self.more = [_keyword("answer", None, ANSWER), *actions] if self.everyday else []
 
     @property
     def choice(self) -> inspect.Parameter:
@@ -150,6 +168,7 @@ class DecodingCommand(_Command):
             self.command(**values, **{argument: None})
             return
         settings |= self.taken_limits(values)
+        settings |= {option.name: values.pop(option.name, None) for option in self.more}
         settings |= {"decoder": decoder, "nbest": values.get("nbest")}
         decoding = decoding_from(settings, defaults_of(values["model"]), spell=flag_of)
         if is_mbr_on_a_beam(decoding.decoder):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,8 +22,10 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from npad.errors import InvalidInput
-from npad.model import Layout, Special, untouched
+from npad.model import Capabilities, Layout, Special, Wrapper, untouched
+from npad.models.int8 import IntegerProduct
 from npad.models.linear import Product
+from npad.models.low_precision import lowered
 from npad.models.network import Network
 
 EPSILON = 1e-9  # of layer norms, as in Marian
@@ -54,11 +57,11 @@ class SSRUState:
 
     cells: Tensor  # [layers, rows, width]
     positions: Tensor  # [rows], tokens read
-    keys: Tensor  # [layers, sentences, heads, head width, length], once per sentence
-    values: Tensor  # [layers, sentences, heads, length, head width], also once per sentence
-    mask: Tensor  # [sentences, length], true at padding
+    keys: Tensor  # [layers, sentences, heads, length, head width], once per sentence
+    values: Tensor  # as keys
+    real: Tensor | None  # [sentences, 1, 1, length], false at padding; None: there is none
     layout: Layout
-    weights: Tensor  # [rows, length], attention of the last layer's first head, in the last step
+    query: Tensor  # [rows, width], of the last layer's attention to the source, in the last step
     owner: Tensor | None = None  # [groups], the sentence of each group of rows; None: the i-th
 
 
@@ -84,7 +87,7 @@ class FeedForward(nn.Module):
         self.norm = NormedSum(weights, f"{name}_ffn")
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x, self.second(F.relu(self.first(x))))  # type: ignore[no-any-return]
+        return self.norm(x, self.second(self.first(x).relu_()))  # type: ignore[no-any-return]
 
 
 class Attention(nn.Module):
@@ -99,20 +102,29 @@ class Attention(nn.Module):
         self.norm = NormedSum(weights, f"{name}_Wo")
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys [n, heads, head width, length] and values [n, heads, length, head width]."""
-        keys, values = self.memory(memory).chunk(2, -1)
-        split = (*memory.shape[:2], self.heads, -1)
-        return keys.view(split).permute(0, 2, 3, 1), values.view(split).transpose(1, 2)
+        """Return the keys and the values of a memory [n, length, width]: [n, heads, length, -1]."""
+        split = self.memory(memory).view(*memory.shape[:2], 2, self.heads, -1)
+        keys, values = split.permute(2, 0, 3, 1, 4)
+        return keys, values
 
     def forward(
-        self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor
+        self, x: Tensor, keys: Tensor, values: Tensor, real: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the block's output [n, queries, width] and weights [n, heads, queries, length]."""
-        query = self.query(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
-        energy = query @ keys * query.shape[-1] ** -0.5
-        weights = energy.masked_fill(mask[:, None, None], -torch.inf).softmax(-1)
-        context = (weights @ values).transpose(1, 2).flatten(2)
-        return self.norm(x, self.output(context)), weights
+        """Attend to the memories of n sentences.
+
+        Args:
+            x: [rows, width], the same number of rows per sentence.
+            keys: [n, heads, length, head width].
+            values: as keys.
+            real: [n, 1, 1, length], false at padding; None if there is none.
+
+        Returns:
+            The block's output, and its query: [rows, width] each.
+        """
+        query = self.query(x)
+        heads = query.view(len(keys), -1, self.heads, keys.shape[-1]).transpose(1, 2)
+        context = F.scaled_dot_product_attention(heads, keys, values, attn_mask=real)
+        return self.norm(x, self.output(context.transpose(1, 2).reshape(x.shape))), query
 
 
 class EncoderLayer(nn.Module):
@@ -123,9 +135,11 @@ class EncoderLayer(nn.Module):
         self.attention = Attention(weights, f"{name}_self", heads)
         self.feed_forward = FeedForward(weights, f"{name}_ffn")
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        x, _ = self.attention(x, *self.attention.project(x), mask)
-        return self.feed_forward(x)  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, real: Tensor | None) -> Tensor:
+        """Return the layer's output for x [n, length, width], of the same shape."""
+        memory = self.attention.project(x)
+        attended, _ = self.attention(x.flatten(0, 1), *memory, real)
+        return self.feed_forward(attended).view(x.shape)  # type: ignore[no-any-return]
 
 
 class SSRULayer(nn.Module):
@@ -185,7 +199,7 @@ class SSRUTransformer(Network[SSRUState]):
             self.decoder = nn.ModuleList(
                 SSRULayer(weights, f"decoder_l{i}", self.heads) for i in range(1, decoder + 1)
             )
-            self.logits = Product(output, weights["decoder_ff_logit_out_b"])
+            self.logits = IntegerProduct(output, weights["decoder_ff_logit_out_b"])
         except (KeyError, ValueError, RuntimeError) as error:
             raise InvalidInput(f"{UNSUPPORTED}; this one is incomplete: {error}") from error
         self.source_embedding = _shared(source, self.logits)
@@ -208,24 +222,25 @@ class SSRUTransformer(Network[SSRUState]):
             batch_first=True,
             padding_value=self.special.eos,
         )
-        longest = padded.shape[1]
-        mask = torch.arange(longest) >= torch.tensor(lengths)[:, None]
-        padded, mask = padded.to(device), mask.to(device)
+        sentences, longest = padded.shape
+        padded, real = padded.to(device), None
+        if min(lengths) < longest:
+            real = torch.arange(longest) < torch.tensor(lengths)[:, None]
+            real = real[:, None, None].to(device)
         embedded = F.embedding(padded, self.source_embedding) * math.sqrt(self.width)
         x = self._positioned(embedded, torch.arange(longest, device=device))
         for layer in self.encoder:
-            x = layer(x, mask)
+            x = layer(x, real)
         memories = [layer.context.project(x) for layer in self.decoder]  # type: ignore[operator, union-attr]
         keys, values = (torch.stack(parts) for parts in zip(*memories, strict=True))
-        sentences = len(lengths)
         return SSRUState(
-            x.new_zeros(len(self.decoder), sentences, self.width),
-            torch.zeros(sentences, dtype=torch.long, device=device),
-            keys,
-            values,
-            mask,
-            Layout(sentences, 1),
-            x.new_zeros(sentences, longest),
+            cells=x.new_zeros(len(self.decoder), sentences, self.width),
+            positions=torch.zeros(sentences, dtype=torch.long, device=device),
+            keys=keys,
+            values=values,
+            real=real,
+            layout=Layout(sentences, 1),
+            query=x.new_zeros(sentences, self.width),
         )
 
     def select(self, state: SSRUState, rows: Tensor) -> SSRUState:
@@ -235,7 +250,7 @@ class SSRUTransformer(Network[SSRUState]):
             cells=state.cells[:, rows],
             positions=state.positions[rows],
             layout=layout,
-            weights=state.weights[rows],
+            query=state.query[rows],
         )
         if sentences is None:
             return chosen
@@ -243,12 +258,18 @@ class SSRUTransformer(Network[SSRUState]):
             chosen,
             keys=state.keys[:, sentences],
             values=state.values[:, sentences],
-            mask=state.mask[sentences],
+            real=None if state.real is None else state.real[sentences],
         )
 
     def attention(self, state: SSRUState) -> Tensor:
-        """Return the weights of the last step, [rows, source length]."""
-        return state.weights
+        """Return the weights of the last layer's first head in the last step, [rows, length]."""
+        keys, _, real = _memory(state)
+        key = keys[-1, :, 0]  # [sentences, length, head width]
+        query = state.query[:, : key.shape[-1]].view(len(key), -1, key.shape[-1])
+        energy = query @ key.transpose(1, 2) * key.shape[-1] ** -0.5
+        if real is not None:
+            energy = energy.masked_fill(~real[:, 0], -torch.inf)
+        return torch.softmax(energy, -1).flatten(0, 1)
 
     def transition(
         self, state: SSRUState, tokens: Tensor, perturb: Any
@@ -290,30 +311,32 @@ class SSRUTransformer(Network[SSRUState]):
         """Read tokens [rows, T]: return the readouts [rows, T, width] and the state after them."""
         rows, steps = tokens.shape
         x = _perturbed(perturbs, "embedding", self._embedded(tokens))
-        positions = state.positions[:, None] + torch.arange(steps, device=tokens.device)
-        x = self._positioned(x, positions)
-        keys, values, mask = state.keys, state.values, state.mask
-        if state.owner is not None:
-            keys, values, mask = keys[:, state.owner], values[:, state.owner], mask[state.owner]
-        cells, weights = [], state.weights
+        positions = state.positions[:, None]
+        if steps > 1:
+            positions = positions + torch.arange(steps, device=tokens.device)
+        x = self._positioned(x, positions).flatten(0, 1)  # [rows · T, width]
+        keys, values, real = _memory(state)
+        cells, query = [], state.query
         for i, layer in enumerate(self.decoder):
             assert isinstance(layer, SSRULayer)
-            forget, candidate = layer.gates(x).chunk(2, -1)
-            forget, cell, passed = torch.sigmoid(forget), state.cells[i], []
+            forget, candidate = layer.gates(x).view(rows, steps, -1).chunk(2, -1)
+            forget, cell, passed = forget.sigmoid(), state.cells[i], []
             for t, perturb in enumerate(perturbs):
                 cell = torch.lerp(candidate[:, t], perturb(f"hidden.{i}", cell), forget[:, t])
                 passed.append(cell)
             cells.append(cell)
-            x = layer.norm(x, F.relu(torch.stack(passed, 1)))
+            passed_on = torch.stack(passed, 1).view_as(x) if steps > 1 else cell
+            x = layer.norm(x, F.relu(passed_on))
             # the rows of a sentence are consecutive, and so are the steps of a row
-            grouped = x.view(state.layout.sentences, -1, self.width)
-            grouped, weights = layer.context(grouped, keys[i], values[i], mask)
-            x = layer.feed_forward(grouped).view(rows, steps, self.width)
-        last = weights[:, 0].reshape(rows, steps, -1)[:, -1]
+            x, query = layer.context(x, keys[i], values[i], real)
+            x = layer.feed_forward(x)
         state = replace(
-            state, cells=torch.stack(cells), positions=state.positions + steps, weights=last
+            state,
+            cells=torch.stack(cells),
+            positions=state.positions + steps,
+            query=query.view(rows, steps, -1)[:, -1],
         )
-        return _perturbed(perturbs, "output", x), state
+        return _perturbed(perturbs, "output", x.view(rows, steps, -1)), state
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         """Return the scaled embeddings [..., width], zero for the begin token."""
@@ -325,6 +348,94 @@ class SSRUTransformer(Network[SSRUState]):
         """Add sinusoids, all sines before all cosines, to x [..., width]."""
         angles = positions[..., None] * self.frequencies
         return x + torch.cat([angles.sin(), angles.cos()], -1).to(x)
+
+
+@dataclass(frozen=True)
+class ShortlistState:
+    """The state of a Shortlisted model."""
+
+    inner: SSRUState
+    tokens: Tensor  # [n], all that any of the sentences allows
+    weight: Tensor  # [n, width], of the output layer
+    bias: Tensor  # [n]
+    banned: Tensor | None  # [sentences, n]; None if all sentences allow all of them
+
+
+class Shortlisted(Wrapper[Any]):
+    """A model that predicts only tokens of a shortlist, as the browser's engine does.
+
+    All others have the probability 0, and the scores are those of this model. The output layer
+    reads a few hundred tokens and not all.
+
+    Args:
+        model: the model.
+        allowed: returns which tokens each sentence of a source allows, [sentences, vocabulary].
+    """
+
+    def __init__(self, model: SSRUTransformer, allowed: Callable[[Any], Tensor]) -> None:
+        self.model: SSRUTransformer = model
+        self.allowed = allowed
+        self.vocabulary = model.vocabulary
+        self.weight, self.bias = model.logits.weight, model.logits.bias
+        self.name = f"{model.name}+shortlist"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, forced=self.forced, attention=self.attention)
+
+    def in_precision(self, precision: str) -> Shortlisted:
+        """Return a copy that computes in lower precision."""
+        low = copy(self)
+        low.model = deepcopy(self.model)
+        lowered(low.model, precision)
+        return low
+
+    def start(self, source: Any) -> ShortlistState:
+        allowed = self.allowed(source)
+        tokens = allowed.any(0).nonzero().squeeze(1)
+        banned = ~allowed[:, tokens]
+        tokens, banned = tokens.to(self.device), banned.to(self.device)
+        weight, bias, alone = self.weight[tokens], self.bias[tokens], len(banned) == 1
+        inner = self.model.start(source)
+        return ShortlistState(inner, tokens, weight, bias, None if alone else banned)
+
+    def step(
+        self, state: ShortlistState, tokens: Tensor, perturb: Any = None
+    ) -> tuple[Tensor, ShortlistState]:
+        readouts, inner = self.model.transition(state.inner, tokens, perturb or untouched)
+        return self._logits(state, readouts), replace(state, inner=inner)
+
+    def forced(self, state: ShortlistState, tokens: Tensor) -> Tensor:
+        """Return the logits [rows, T, V] of all steps that read tokens [rows, T]."""
+        return self._logits(state, self.model.features(state.inner, tokens))
+
+    def attention(self, state: ShortlistState) -> Tensor:
+        """Return the weights of the last step, [rows, source length]."""
+        return self.model.attention(state.inner)
+
+    def select(self, state: ShortlistState, rows: Tensor) -> ShortlistState:
+        _, sentences = state.inner.layout.after(rows)
+        banned = state.banned
+        if banned is not None and sentences is not None:
+            banned = banned[sentences]
+        return replace(state, inner=self.model.select(state.inner, rows), banned=banned)
+
+    def _logits(self, state: ShortlistState, readouts: Tensor) -> Tensor:
+        """Return the logits [..., V] of readouts [..., width]; those of a sentence follow."""
+        listed = F.linear(readouts, state.weight, state.bias)
+        if state.banned is not None:
+            by_sentence = listed.view(len(state.banned), -1, listed.shape[-1])
+            by_sentence.masked_fill_(state.banned[:, None], -torch.inf)
+        logits = listed.new_full((*listed.shape[:-1], self.vocabulary), -torch.inf)
+        return logits.index_copy_(-1, state.tokens, listed)
+
+
+def _memory(state: SSRUState) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return keys, values and mask, for each group of rows its sentence's."""
+    owner, real = state.owner, state.real
+    if owner is None:
+        return state.keys, state.values, real
+    return state.keys[:, owner], state.values[:, owner], None if real is None else real[owner]
 
 
 def _ensure_shapes(weights: Mapping[str, Tensor], vocabulary: int, width: int) -> None:
