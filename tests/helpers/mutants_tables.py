@@ -75,6 +75,7 @@ BY_FOLDER = {
     },
     "pipelines": {
         "captioning": "captioning",
+        "estimates": "confidence",
         "firefox": "firefox",
         "fetching": "fetch",
         "ffmpeg": "ffmpeg",

@@ -17,6 +17,7 @@ from npad import NPAD, Beam, Greedy, InvalidInput, Noise
 from npad.errors import OutOfMemory
 from npad.pipelines.names import ModelReference
 from npad.pipelines.outputs import TooLong
+from npad.search.request import Decoding
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
 from overlapping import sentences, untrained
 
@@ -176,6 +177,12 @@ def test_a_given_translation_has_the_score_it_had_when_found():
     outputs = TOY.translate(PHRASES, Beam(5))
     scores = TOY.score(PHRASES, [output.text for output in outputs])
     assert scores == pytest.approx([output.log_prob for output in outputs])
+
+
+@pytest.mark.parametrize(("max_rows", "window"), [(1, 8), (7, 8), (8, 16), (2**63 - 1, 2**63 - 1)])
+def test_a_window_is_of_eight_batches(max_rows, window):
+    """Here a text takes four rows; a batch has at least one."""
+    assert TOY._window(Decoding(Beam(4), max_rows=max_rows)) == window
 
 
 MISTAKES = {

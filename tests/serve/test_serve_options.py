@@ -80,7 +80,7 @@ def test_parts_are_resolved_by_name():
     values = resolved(*decoding_for(MODEL, asked, LIMITS))
     assert values["selector"] == "mbr"
     assert (values["inner"], values["width"]) == ("beam", 3)
-    assert (values["schedule"], values["distribution"]) == ("cosine(9)", "gaussian")
+    assert (values["schedule"], values["distribution"]) == ("cosine(steps=9)", "gaussian")
 
 
 def test_yes_and_no_have_three_spellings():

@@ -56,7 +56,7 @@ def test_a_client_has_to_send_or_to_read_or_neither(fields, task):
 
 
 @pytest.mark.parametrize(("task", "looks"), [("read", 4), ("send", 7), (None, 0)])
-def test_a_client_is_late_once_its_time_is_over(monkeypatch, task, looks):
+def test_a_client_is_late_once_its_time_is_over(monkeypatch, caplog, task, looks):
     """At the first look beyond 0.2 s to read and 0.5 s to send, unless it does something."""
     protocol, closed = connection(), []
     protocol.limits = Limits(send_seconds=0.2, receive_seconds=0.5)
@@ -75,6 +75,7 @@ def test_a_client_is_late_once_its_time_is_over(monkeypatch, task, looks):
                 break
         assert (seen if closed else 0) == expected
     assert closed == ([task] if task else [])
+    assert len(caplog.records) == (task == "read")
 
 
 def test_reading_is_progress(monkeypatch):
