@@ -75,7 +75,7 @@ BY_FOLDER = {
     },
     "pipelines": {
         "captioning": "captioning",
-        "estimates": "confidence",
+        "estimates": "doubtful signals confidence",
         "firefox": "firefox",
         "fetching": "fetch",
         "ffmpeg": "ffmpeg",
