@@ -28,7 +28,7 @@ SELECTORS: dict[str, LengthNormalised | Vote] = {
     "log p": LengthNormalised(0.0),
     "length-normalised": LengthNormalised(),
     "vote": Vote(alpha=0.0),
-    "vote, α = 0.6": Vote(alpha=0.6),
+    "vote, α = 0.6": Vote(),
     "vote, α = 1": Vote(alpha=1.0),
     "vote by count": Vote("count"),
 }
