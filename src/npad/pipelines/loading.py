@@ -62,8 +62,8 @@ def load(
             its tokenizer, or `hf:NAME:eng_Latn-deu_Latn` to choose the languages of a multilingual
             one. A decoder-only model continues the text; `chat:NAME_OR_PATH` answers it, as a
             user's message in the tokenizer's chat template. A folder of a translation model of
-            Firefox. `my.py:make` runs that Python file and
-            takes the pipeline from its name `make`.
+            Firefox; `shortlist:FOLDER` for one that predicts from its shortlist alone.
+            `my.py:make` runs that Python file and takes the pipeline from its name `make`.
         device: "cpu", "cuda", "cuda:1" or "auto".
         precision: of NPAD's noisy chains: "float32", "bfloat16", or "int8" on a CPU.
             Everything else, and every score, is in float32.
@@ -116,7 +116,7 @@ def load_as(
     elif reference.folder is not None:
         pipeline = _load_folder(reference.folder, device)
     elif reference.firefox is not None:
-        pipeline = load_firefox(reference.firefox, device)
+        pipeline = load_firefox(reference.firefox, device, reference.shortlist)
     elif reference.python is None:
         pipeline = Translator(
             toy.model(), list, toy.detokenise, toy.tokenise, languages=("de", "en")
