@@ -25,7 +25,7 @@ from npad.errors import InvalidInput
 from npad.model import Capabilities, Layout, Special, Wrapper, untouched
 from npad.models.int8 import IntegerProduct
 from npad.models.linear import Product
-from npad.models.low_precision import lowered
+from npad.models.low_precision import ALL_INT8, lowered
 from npad.models.network import Network
 
 EPSILON = 1e-9  # of layer norms, as in Marian
@@ -388,6 +388,12 @@ class Shortlisted(Wrapper[Any]):
         low = copy(self)
         low.model = deepcopy(self.model)
         lowered(low.model, precision)
+        return low
+
+    def quantised(self, owned: bool) -> Shortlisted:
+        """Return a copy in int8, except for the output layer, of which few tokens are read."""
+        low = self.in_precision("int8")
+        low.name = self.name + ALL_INT8
         return low
 
     def start(self, source: Any) -> ShortlistState:
