@@ -204,7 +204,7 @@ def test_whisper_is_evaluated_by_word_errors(
     assert report["wer"] == pytest.approx(100 * report["errors"] / 5)
     assert len(lines(tmp_path / "heard")) == 4
     wrong = refused_here(*test_set, "--precision", "bfloat16")
-    assert wrong == "recordings are evaluated without --precision; leave it out"
+    assert wrong == "--precision does not apply to recordings; leave it out"
     recordings[1].write_text("no sound")
     assert "is not a WAV file" in refused_here(*test_set)
 
