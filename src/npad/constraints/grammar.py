@@ -153,7 +153,7 @@ class GrammarRule(Rule):
         return memory._replace(numbers=torch.tensor(numbers, device=tokens.device))
 
     def apply(self, scores: Tensor, memory: Matched, eos: int, first: bool) -> Tensor:
-        distinct, places = memory.numbers.unique(return_inverse=True)
+        distinct, places = torch.unique(memory.numbers, return_inverse=True)
         forbidden = torch.ones(len(distinct), scores.shape[-1], dtype=torch.bool)
         size = min(self.size, scores.shape[-1])
         numbers = distinct.tolist()
