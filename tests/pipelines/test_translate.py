@@ -17,8 +17,9 @@ from npad import NPAD, Beam, Greedy, InvalidInput, Noise
 from npad.errors import OutOfMemory
 from npad.pipelines.names import ModelReference
 from npad.pipelines.outputs import TooLong
+from npad.search.request import Decoding
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
-from overlapping import sentences, untrained
+from overlapping import sentences, spied, untrained
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]
@@ -41,14 +42,9 @@ def test_a_blank_text_becomes_an_empty_one():
     assert danke.text == "thanks"
 
 
-def test_a_stream_is_read_a_window_at_a_time():
+def test_by_default_a_stream_is_read_eight_batches_at_a_time():
     read = []
     endless = (read.append(i) or PHRASES[i % 3] for i in count())
-    stream = TOY.stream(endless, Greedy(), window=10)
-    for done in range(1, 35):
-        assert next(stream).text == TOY.translate([PHRASES[(done - 1) % 3]], Greedy())[0].text
-        assert len(read) == -(-done // 10) * 10
-    read.clear()
     assert len(list(islice(TOY.stream(endless, Beam(5), max_rows=20), 3))) == 3
     assert len(read) == 8 * 4  # eight batches of four
 
@@ -85,12 +81,7 @@ def test_long_texts_take_the_place_of_several_rows():
     for letters, together in ((10, 8), (300, 4), (600, 2)):
         texts = [letter * letters for letter in "abcdefgh"]
         seen = []
-        model = Small(translator.model, 10**9)
-        start = model.start
-        model.start = lambda source, start=start, seen=seen: (
-            seen.append(len(source)) or start(source)
-        )
-        watched = replace(translator, model=model)
+        watched = spied(translator, seen.append)
         watched.translate(texts, Greedy(), max_length=2, max_rows=8)
         assert seen == [together] * (8 // together)
         watched.score(texts, ["1"] * 8, max_rows=8)
@@ -183,6 +174,12 @@ def test_a_given_translation_has_the_score_it_had_when_found():
     assert scores == pytest.approx([output.log_prob for output in outputs])
 
 
+@pytest.mark.parametrize(("max_rows", "window"), [(1, 8), (7, 8), (8, 16), (2**63 - 1, 2**63 - 1)])
+def test_a_window_is_of_eight_batches(max_rows, window):
+    """Here a text takes four rows; a batch has at least one."""
+    assert TOY._window(Decoding(Beam(4), max_rows=max_rows)) == window
+
+
 MISTAKES = {
     r"takes a list of texts; write translate\(\['danke'\]\)": lambda: TOY.translate("danke"),
     r"stream takes an iterable of texts; write stream\(\['danke'\]\)": lambda: TOY.stream("danke"),
@@ -194,6 +191,8 @@ MISTAKES = {
     "encode must return one entry per text: it returned 0": lambda: (
         replace(TOY, encode=lambda texts: []).caching().translate(["danke"])
     ),
+    "longest must be a whole number of at least 1, not 0": lambda: replace(TOY, longest=0),
+    "positions must be a whole number of at least 1, not 0": lambda: replace(TOY, positions=0),
     "toy has no table for 'hallo'": lambda: TOY.translate(["hallo"]),
     "one translation per text: 1 texts, 0 translations": lambda: TOY.score(["danke"], []),
     "toy does not know the word 'hello'": lambda: TOY.score(["danke"], ["hello"]),

@@ -27,7 +27,6 @@ BODIES = {
     "blanks": (decoding(text=" \n "), 400, "text must not be empty"),
     "a number among texts": (decoding(text=["a", 3]), 400, "text must be a text"),
     "a megabyte of text": (decoding(text="a" * 10**6), 413, "at most 1,000,000 bytes"),
-    "a long text": (decoding(text="a" * 2001), 400, "at most 2,000 characters"),
     "many texts": (decoding(text=["a"] * 65), 400, "at most 64 texts"),
     "binary": (bytes(range(256)), 400, "must be UTF-8"),
     "half a surrogate": (b'{"text": "\\ud83d"}', 400, "half a surrogate"),
@@ -118,7 +117,7 @@ def test_a_bad_stream_is_refused(client, query, message):
 
 def test_unknown_routes_and_methods_are_refused(client, caplog):
     assert "there is no such route" in client.get("/v2/decode").error
-    assert "that method is not for this route" in client.get("/v1/decode").error
+    assert "this route does not have that method" in client.get("/v1/decode").error
     assert client.get("/static/../app.py").status == 404
     assert client.get("/static/%2e%2e/app.py").status == 404
     client.get("/nowhere%0aERROR%20forged")
