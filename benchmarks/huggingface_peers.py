@@ -189,14 +189,14 @@ def measure(case: Case, search: str, count: int, arguments: argparse.Namespace) 
     names = ["generate", *case.engines, *case.adapters]
     seconds: dict[str, list[float]] = {}
     tokens: dict[str, Any] = {}
-    for round_number in range(arguments.repeats + 1):  # the first warms up
+    for name in names:
+        case.work(name, search, 1, clock)  # packs weights and warms up
+    for _ in range(arguments.repeats):
         for name in names:
             result = case.work(name, search, count, clock)
-            if result is None:
-                continue
-            tokens[name] = result[1]
-            if round_number:
+            if result is not None:
                 seconds.setdefault(name, []).append(result[0])
+                tokens[name] = result[1]
     equal = None
     if search == "greedy" and not case.features:
         pairs = zip(tokens["generate"], tokens["npad"], strict=True)
@@ -257,16 +257,17 @@ def main() -> None:
                     shown = ["–" if r is None else f"{r:.2f}" for r in ratios]
                     equal = "" if measured["equal"] is None else f"{measured['equal']} of {count}"
                     table.add_row(f"{count}: {search}", *cells, *shown, equal)
+                    print(name, count, search, *cells, *shown, equal, file=sys.stderr, flush=True)
                     row = {"model": name, "sentences": count, "search": search, **measured}
                     results.append(row | {"threads": arguments.threads})
+                    if arguments.json:
+                        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
             console.print(table)
             versions = next(iter(case.engines.values())).started["version"]
             console.print(
                 f"npad beside CTranslate2 {versions}, transformers {transformers.__version__}, "
                 f"torch {torch.__version__}"
             )
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

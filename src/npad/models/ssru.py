@@ -23,9 +23,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from npad.errors import InvalidInput
 from npad.model import Capabilities, Layout, Special, Wrapper, untouched
-from npad.models.int8 import IntegerProduct
+from npad.models.int8 import ALL_INT8, IntegerProduct
 from npad.models.linear import Product
-from npad.models.low_precision import ALL_INT8, lowered
+from npad.models.low_precision import lowered
 from npad.models.network import Network
 
 EPSILON = 1e-9  # of layer norms, as in Marian
