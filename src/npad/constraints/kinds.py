@@ -423,6 +423,7 @@ CONSTRAINTS: dict[str, type[Constraint]] = {
     kind.label: kind
     for kind in (Prefix, Choices, Without, WithoutExactly, With, Terms, Grammar, Regex, JsonSchema)
 }
+GRAMMARS = {"lark", "regex", "json-schema"}
 LISTS = (
     "choices",
     "without",
