@@ -14,7 +14,7 @@ from npad.cli.options import DEFAULT_MODEL
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.request import decoding_from
-from npad.serve.app import OPERATIONS
+from npad.serve.app import OPERATIONS, page_files
 from npad.serve.limits import Limits
 from npad.serve.metrics import SECONDS, Metrics
 from npad.serve.models import serve
@@ -251,3 +251,11 @@ def test_confidence_is_that_of_the_translator():
         ):
             refused = client.post("/v1/decode", {"text": "danke"} | options)
             assert (refused.status, rule in refused.error) == (400, True), refused.error
+
+
+def test_files_of_the_page_are_those_of_known_types(tmp_path):
+    for name in ("index.html", "a.js", "folder.js/b.css", "c.bak"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    paths = ["/", "/static/a.js", "/static/folder.js/b.css", "/static/index.html"]
+    assert sorted(page_files(tmp_path)) == paths

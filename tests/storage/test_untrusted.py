@@ -1,4 +1,4 @@
-"""Models from strangers: their code never runs, their files are bounded, damage is one line."""
+"""Untrusted models: no code runs, files are bounded, damage is reported in one line."""
 
 from __future__ import annotations
 
@@ -129,6 +129,12 @@ def test_weights_that_are_no_safetensors_are_refused(copied):
     (folder / "model.safetensors").unlink()
     with pytest.raises(InvalidInput, match=r"has no model.safetensors; npad reads .safetensors"):
         npad.load(f"hf:{folder}")
+
+
+def test_a_configuration_has_a_largest_size(copied, monkeypatch):
+    monkeypatch.setattr("npad.models.huggingface.loading.MAX_TOKENIZER_BYTES", 9)
+    with pytest.raises(InvalidInput, match=r"config.json: it has [\d,]+ bytes, more than 9"):
+        npad.load(f"hf:{copied('text')}")
 
 
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "../elsewhere.safetensors", "/dev/zero"])

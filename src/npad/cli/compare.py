@@ -80,7 +80,7 @@ def command(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Of a file: {', '.join(metric_names())}; several times for several. [bleu]",
+            help=f"For a file: {', '.join(metric_names())}; repeat it for several. [bleu]",
             metavar="NAME",
             autocompletion=completing(*metric_names()),
         ),

@@ -76,9 +76,9 @@ Precision = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Precision of NPAD's noisy chains: float32, bfloat16, int8. Scores stay in float32.",
+        help="Of NPAD's noisy chains: float32, bfloat16, int8. int8-all: of all, scores included.",
         hidden=True,
-        autocompletion=completing("float32", "bfloat16", "int8"),
+        autocompletion=completing("float32", "bfloat16", "int8", "int8-all"),
     ),
 ]
 Json = Annotated[

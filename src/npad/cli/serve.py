@@ -14,7 +14,7 @@ import typer
 from npad.cli.options import DEFAULT_MODEL, Device
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, missing_library
 from npad.pipelines.names import TOY, language_pair
 
 
@@ -81,7 +81,7 @@ def command(
     for library in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         if find_spec(library) is None:
             library = library.replace("_", "-")
-            raise InvalidInput(f"npad serve needs {library}: pip install 'npad[serve]'")
+            raise missing_library(f"npad serve needs {library}", "serve")
     from npad.pipelines.loading import load
     from npad.pipelines.translation import Translator
     from npad.serve import app, server
