@@ -98,7 +98,7 @@ def best_source(record: Record, name: str) -> str:
 
 
 def _findings(record: Record, names: list[str]) -> str:
-    gains, reached, beaten, shares = [], [], [], []
+    gains, reached, beaten, shares, plain = [], [], [], [], []
     lines = []
     for name in names:
         source = best_source(record, name)
@@ -111,6 +111,9 @@ def _findings(record: Record, names: list[str]) -> str:
         spent = half["calls"] / beam["calls"]
         if _no_worse(name, record, beam["difference"]) and spent <= BUDGETS[0]:
             reached.append(name)
+        fixed, sign = half["rivals"]["fixed"], METRICS[record.row((name, "about"))["metric"]].sign
+        if sign * fixed["score"] >= sign * beam["score"]:
+            plain.append(name)
         shares.append(f"{name} {_signed(beam['difference'], 2)} at {spent:.0%} of the calls")
         if _better(name, record, half["rivals"]["fixed"]["difference"]):
             beaten.append(name)
@@ -133,7 +136,8 @@ def _findings(record: Record, names: list[str]) -> str:
         f"- Escalation reaches a beam of {ROWS}'s quality, by log p, at no more than half of its "
         f"calls on two tasks: {'met' if len(reached) >= ESCALATED_AIM else 'missed'}, on "
         f"{len(reached)} ({', '.join(reached) or 'none'}); on test data, the difference is "
-        f"{'; '.join(shares)}.\n"
+        f"{'; '.join(shares)}. The fixed decoder within the budget reaches it as well on "
+        f"{len(plain)} of {len(names)} ({', '.join(plain) or 'none'}).\n"
         f"- Escalation beats the best fixed decoder within the same budget beyond chance on "
         f"{len(beaten)} of {len(names)} tasks ({', '.join(beaten) or 'none'}).\n"
     )
