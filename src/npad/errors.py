@@ -16,6 +16,9 @@ a worker takes long to start, and is waited for.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 
 class NpadError(Exception):
     """The base class of all exceptions that npad raises deliberately."""
@@ -59,3 +62,14 @@ class StorageError(NpadError, OSError):
 
 class TrainingError(NpadError, RuntimeError):
     """Training cannot continue; the last good checkpoint is kept."""
+
+
+@contextmanager
+def noting_interrupts(note: Callable[[], str]) -> Iterator[None]:
+    """Add to an interrupt how the work continues; an empty note adds nothing."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if text := note():
+            error.add_note(text)
+        raise

@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from npad.cli.decoder_options import compares
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, AsText, Device, ModelName, WithTime, completing
-from npad.cli.terminal import bar, console, is_terminal
+from npad.cli.options import (
+    DEFAULT_MODEL,
+    OUTPUT,
+    AsText,
+    Device,
+    ModelName,
+    WithTime,
+    option,
+)
+from npad.cli.terminal import bar, console, is_terminal, plain_table
 from npad.engine.cost import ModelCalls, count_calls
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -64,31 +71,25 @@ def command(
         ),
     ] = None,
     model: ModelName = DEFAULT_MODEL,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Also run exact search; for small models.")
-    ] = False,
+    exact: Annotated[bool, option("Also run exact search; for small models.", "--exact")] = False,
     device: Device = "auto",
     source: Annotated[
-        Path | None,
-        typer.Option("--input", "-i", help="A file of lines to measure, whatever its name."),
+        Path | None, option("A file of lines to measure, whatever its name.", "--input", "-i")
     ] = None,
     reference: Annotated[
-        str | None,
-        typer.Option("--reference", "-r", help="Reference translations, line by line."),
+        str | None, option("Reference translations, line by line.", "--reference", "-r")
     ] = None,
     are_texts: AsText = False,
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            help=f"Of a file: {', '.join(metric_names())}; several times for several. [bleu]",
-            metavar="NAME",
-            autocompletion=completing(*metric_names()),
+        option(
+            f"Of a file: {', '.join(metric_names())}; several times for several. [bleu]",
+            names=metric_names(),
         ),
     ] = None,
     with_time: WithTime = False,
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON object per decoder.", rich_help_panel=OUTPUT),
+        bool, option("Print one JSON object per decoder.", "--json", panel=OUTPUT)
     ] = False,
     *,
     decodings: dict[str, Decoding],
@@ -249,22 +250,13 @@ def comparison_table(
 ) -> Table:
     """Return the table of evaluated decoders; the others are compared with the first."""
     first = next(iter(reports))
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        padding=0,  # the box has a space between columns
-    )
-    table.add_column("strategy", min_width=10, overflow="fold")
     titles = {NLL: "NLL"} | {name: METRICS[name].title for name in metrics}
     against = [f"{column} against\n{first:.14}" for column in titles.values()]
     has_ratio = any(report.length_ratio is not None for report in reports.values())
     last = ("length", "calls") if has_ratio else ("calls",)
-    for name in (*titles.values(), *(against if len(reports) > 1 else ()), *last):
-        table.add_column(name, justify="right", overflow="fold")
+    differences = against if len(reports) > 1 else ()
+    table = plain_table(title, ("strategy", *titles.values(), *differences, *last))
+    table.columns[0].min_width = 10
     for name, report in reports.items():
         calls = f"{report.calls / report.size:,.0f}"
         calls += f"\n+{report.rescored / report.size:,.0f}" if report.rescored else ""
@@ -279,17 +271,9 @@ def comparison_table(
 def time_table(reports: Mapping[str, Report]) -> Table:
     """Return the table of times: medians, and in brackets the fastest and the slowest round."""
     alone, many = next(iter(reports.values())).times
-    table = Table(
-        title=f"Time on {alone.machine}; rounds in turn: {len(alone.seconds)}",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-    )
-    table.add_column("strategy")
-    for name in ("one sentence alone", f"batches of {many.batch}: sentences per second"):
-        table.add_column(name, justify="right")
+    title = f"Time on {alone.machine}; rounds in turn: {len(alone.seconds)}"
+    together = f"batches of {many.batch}: sentences per second"
+    table = plain_table(title, ("strategy", "one sentence alone", together), padding=(0, 1))
     for name, report in reports.items():
         table.add_row(name, *report.in_words())
     return table

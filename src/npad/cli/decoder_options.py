@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, get_type_hints
 
-import typer
-
 from npad.cli.options import MaxLength, MaxRows, field_parameter
 from npad.cli.options import flag_of as flag_of
+from npad.cli.options import option as declared
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -171,13 +170,7 @@ class ComparingCommand(_Command):
 
 
 def _decoder_option(text: str) -> Any:
-    return typer.Option(
-        *("--decoder", "-d"),
-        metavar="NAME",
-        help=text,
-        rich_help_panel=PANEL,
-        autocompletion=complete_decoder,
-    )
+    return declared(text, "--decoder", "-d", complete=complete_decoder, panel=PANEL)
 
 
 def complete_decoder(incomplete: str) -> list[tuple[str, str]]:

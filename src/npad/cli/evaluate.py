@@ -25,7 +25,7 @@ from npad.cli.options import (
     ModelName,
     Precision,
     WithTime,
-    completing,
+    option,
 )
 from npad.cli.placement import HERE, Placement, placed
 from npad.cli.terminal import Decoded, bar, console, figures
@@ -150,25 +150,18 @@ def command(
     are_texts: AsText = False,
     device: Device = "auto",
     precision: Precision = "float32",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File for the outputs.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)
-    ] = False,
+    output: Annotated[Path | None, option("File for the outputs.", "--output", "-o")] = None,
+    as_json: Annotated[bool, option("Print one JSON object.", "--json", panel=OUTPUT)] = False,
     max_length: Annotated[
         int | None,
-        typer.Option(
-            help="Tokens an output may have, its end token included. [200; captions 40]", min=1
-        ),
+        option("Tokens an output may have, its end token included. [200; captions 40]", min=1),
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            help=f"{', '.join(metric_names())}; several times for several. [bleu, chrf; of "
+        option(
+            f"{', '.join(metric_names())}; several times for several. [bleu, chrf; of "
             "recordings wer; of pictures bleu4, cider]",
-            metavar="NAME",
-            autocompletion=completing(*metric_names()),
+            names=metric_names(),
         ),
     ] = None,
     max_rows: MaxRows = 1024,

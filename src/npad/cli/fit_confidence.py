@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, ModelName, Precision
+from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, ModelName, Precision, option
 from npad.cli.terminal import bar, console, figures
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -41,9 +41,7 @@ def command(
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
     precision: Precision = "float32",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all figures as JSON.", rich_help_panel=OUTPUT)
-    ] = False,
+    as_json: Annotated[bool, option("Print all figures as JSON.", "--json", panel=OUTPUT)] = False,
     *,
     decoding: Decoding,
 ) -> None:

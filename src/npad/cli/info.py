@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from npad.cli.fit_confidence import as_record, summary
-from npad.cli.options import DEFAULT_MODEL, complete_model
+from npad.cli.options import DEFAULT_MODEL, complete_model, option
 from npad.cli.terminal import console, figures
 from npad.errors import StorageError
 from npad.model import name_of
@@ -32,7 +32,7 @@ def command(
             autocompletion=complete_model,
         ),
     ] = DEFAULT_MODEL,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print one JSON object.", "--json")] = False,
 ) -> None:
     """Show a model's sizes, noise sites, and how it was trained.
 

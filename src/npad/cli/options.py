@@ -53,76 +53,80 @@ def complete_model(incomplete: str) -> list[str]:
     return completing(*SHIPPED, TOY)(incomplete) + [os.path.join(folder, name) for name in shown]
 
 
+def option(
+    help: str,
+    *flags: str,
+    names: Sequence[str] = (),
+    complete: Callable[..., Any] | None = None,
+    panel: str | None = None,
+    **more: Any,
+) -> Any:
+    """Return an option for typer.
+
+    Args:
+        help: the text in the help.
+        flags: its flags; by default that of the parameter.
+        names: what its value may be called, as shells complete it.
+        complete: returns the completions of what was typed, instead.
+        panel: of the help.
+        more: arguments of `typer.Option`.
+    """
+    if complete is not None or names:
+        more = {"metavar": "NAME", "autocompletion": complete or completing(*names)} | more
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
+
+
 ModelName = Annotated[
     str,
-    typer.Option(
+    option(
+        "`en-de`, `toy`, a folder of `npad train`, `hf:NAME_OR_PATH`, `chat:NAME_OR_PATH` or "
+        "`my.py:make`.",
         "--model",
         "-m",
-        metavar="NAME",
-        help="`en-de`, `toy`, a folder of `npad train`, `hf:NAME_OR_PATH`, `chat:NAME_OR_PATH` or "
-        "`my.py:make`.",
-        autocompletion=complete_model,
+        complete=complete_model,
     ),
 ]
 Device = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="`cpu`, `cuda`, `cuda:1`, …; `auto` uses a GPU if there is one.",
-        autocompletion=completing("auto", "cpu", "cuda"),
+    option(
+        "`cpu`, `cuda`, `cuda:1`, …; `auto` uses a GPU if there is one.",
+        names=("auto", "cpu", "cuda"),
     ),
 ]
 Precision = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="Precision of NPAD's noisy chains: float32, bfloat16, int8. Scores stay in float32.",
+    option(
+        "Precision of NPAD's noisy chains: float32, bfloat16, int8. Scores stay in float32.",
+        names=("float32", "bfloat16", "int8"),
         hidden=True,
-        autocompletion=completing("float32", "bfloat16", "int8"),
     ),
 ]
 Json = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help="One JSON object per source: outputs, scores, signature.",
-        rich_help_panel=OUTPUT,
-    ),
+    bool, option("One JSON object per source: outputs, scores, signature.", "--json", panel=OUTPUT)
 ]
 Nbest = Annotated[
-    int,
-    typer.Option(
-        help="Outputs per source, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT
-    ),
+    int, option("Outputs per source, in Moses' format unless --json.", panel=OUTPUT, min=1)
 ]
-OutputFile = Annotated[
-    Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
-]
+OutputFile = Annotated[Path | None, option("File to write instead of stdout.", "--output", "-o")]
 WithTime = Annotated[
     bool,
-    typer.Option(
-        "--time",
-        help="Also measure milliseconds per sentence alone, and sentences per second in batches "
+    option(
+        "Also measure milliseconds per sentence alone, and sentences per second in batches "
         "of 64: three rounds, on the first sentences.",
+        "--time",
     ),
 ]
 AsText = Annotated[
-    bool,
-    typer.Option("--text", "-t", help="Take arguments as texts, even if they name a file."),
+    bool, option("Take arguments as texts, even if they name a file.", "--text", "-t")
 ]
-MaxLength = Annotated[
-    int, typer.Option(help="Tokens an output may have, its end token included.", min=1)
-]
+MaxLength = Annotated[int, option("Tokens an output may have, its end token included.", min=1)]
 MaxSource = Annotated[
-    int,
-    typer.Option(
-        help="Tokens a source may have; the model's own limit also holds.", min=1, hidden=True
-    ),
+    int, option("Tokens a source may have; the model's own limit also holds.", min=1, hidden=True)
 ]
 MaxRows = Annotated[
     int,
-    typer.Option(
-        help="Rows (sentences × chains × beams) at a time; affects memory and speed only.",
+    option(
+        "Rows (sentences × chains × beams) at a time; affects memory and speed only.",
         min=1,
         hidden=True,
     ),
@@ -173,12 +177,10 @@ def field_parameter(
     shown = "" if missing else label(default)
     shown = str(metadata.get("shown", shown))
     text = f"{text}. [{shown}]" if shown else f"{text}."
-    details: dict[str, Any] = {"help": text, "rich_help_panel": panel, "hidden": hidden}
-    details["autocompletion"] = completing(*values_of(kind)) if values_of(kind) else None
-    if plain is not bool:
-        numbers = plain is not str or {int, float} & set(get_args(kind))
-        details["metavar"] = metadata.get("metavar", "N" if numbers else "NAME")
-    annotation: Any = Annotated[plain | None, typer.Option(*flags, **details)]
+    numbers = plain is not str or {int, float} & set(get_args(kind))
+    metavar = None if plain is bool else metadata.get("metavar", "N" if numbers else "NAME")
+    given = option(text, *flags, names=values_of(kind), panel=panel, hidden=hidden, metavar=metavar)
+    annotation: Any = Annotated[plain | None, given]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
     )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from npad.cli.options import are_set, field_parameter, field_parameters, with_options
+from npad.cli.options import are_set, field_parameter, field_parameters, option, with_options
 from npad.cli.terminal import bar, console
 from npad.errors import InvalidInput
 from npad.training.prepare import TextData, prepare
@@ -17,16 +17,15 @@ from npad.validation import ensure_integer
 
 PANEL = "The data"  # of the help
 Valid = Annotated[
-    tuple[Path, Path] | None,
-    typer.Option(metavar="SOURCE TARGET", help="Validation pairs.", rich_help_panel=PANEL),
+    tuple[Path, Path] | None, option("Validation pairs.", metavar="SOURCE TARGET", panel=PANEL)
 ]
 Tokenizers = Annotated[
     tuple[Path, Path] | None,
-    typer.Option(
+    option(
+        "A tokenizer.json per side, instead of learning them.",
         metavar="SOURCE TARGET",
-        help="A tokenizer.json per side, instead of learning them.",
+        panel=PANEL,
         hidden=True,
-        rich_help_panel=PANEL,
     ),
 ]
 SIZES = "Vocabulary size: one number for both sides, or two: 8000,6000"

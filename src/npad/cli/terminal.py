@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -53,6 +55,22 @@ def figures(rows: Mapping[str, str]) -> Table:
     table.add_column(overflow="fold")
     for name, value in rows.items():
         table.add_row(name, value)
+    return table
+
+
+def plain_table(title: str, columns: Iterable[str], padding: Any = 0) -> Table:
+    """Return a table without a frame: names in the first column, figures in the others."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        padding=padding,  # the box has a space between columns
+    )
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
     return table
 
 

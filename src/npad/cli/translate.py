@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -22,13 +20,14 @@ from npad.cli.options import (
     Nbest,
     OutputFile,
     Precision,
+    option,
     source_limit,
 )
 from npad.cli.outputs import write_outputs
 from npad.cli.placement import HERE, Field, OnError, Placement, placed, run_corpus
 from npad.cli.terminal import counting_bar, is_terminal, note
 from npad.engine.devices import device_named
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, noting_interrupts
 from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import TooLong
 from npad.pipelines.translation import Translator
@@ -50,7 +49,7 @@ def command(
         ),
     ] = None,
     input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="A file of lines, whatever its name.")
+        Path | None, option("A file of lines, whatever its name.", "--input", "-i")
     ] = None,
     are_texts: AsText = False,
     output: OutputFile = None,
@@ -61,18 +60,13 @@ def command(
     json: Json = False,
     moses: Annotated[
         bool,
-        typer.Option(
-            "--moses",
-            help="Lines `i ||| text ||| features ||| score`.",
-            rich_help_panel=OUTPUT,
-            hidden=True,
-        ),
+        option("Lines `i ||| text ||| features ||| score`.", "--moses", panel=OUTPUT, hidden=True),
     ] = False,
     max_source: MaxSource = 1000,
     window: Annotated[
         int | None,
-        typer.Option(
-            help="Lines read before their outputs are written; 1 answers line by line. "
+        option(
+            "Lines read before their outputs are written; 1 answers line by line. "
             "[8 batches of --max-rows; 1 on a terminal]",
             metavar="N",
             min=1,
@@ -139,8 +133,10 @@ def command(
             limit = source_limit(translator, max_source)
             note(f"line {line} has {error.size}, more than {limit}; it is left empty")
 
+    continuable = files and Path(files[0]).is_file() and output is not None
+    way_on = "with --engine local, the same command continues after an interrupt"
     with (
-        _continuable(files, output),
+        noting_interrupts(lambda: way_on if continuable else ""),
         open_output(output) as out,
         counting_bar("translating", total or 0, files) as decoded,
     ):
@@ -157,14 +153,3 @@ def command(
         )
     if refused:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _continuable(files: Sequence[str], output: Path | None) -> Iterator[None]:
-    """Add to an interrupt how a file can be translated so that an interrupt loses nothing."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if files and Path(files[0]).is_file() and output is not None:
-            error.add_note("with --engine local, the same command continues after an interrupt")
-        raise
