@@ -9,15 +9,14 @@ import pytest
 from npad.calibrate.report import (
     by_name,
     comparison_of,
-    page,
     plot,
-    read_record,
     shown,
     table_rows,
     verdict,
 )
 from npad.evaluate import plots
 from runs import ROOT
+from studies.calibration import page, read_record
 
 FOLDER = ROOT / "docs/results/calibrate"
 

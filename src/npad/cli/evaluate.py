@@ -31,7 +31,7 @@ from npad.cli.placement import HERE, Placement, placed
 from npad.cli.terminal import Decoded, bar, console, figures
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.evaluate.report import NLL, Report, evaluate, with_times
+from npad.evaluate.report import NLL, Evaluation, Report, with_times
 from npad.metrics.metric import Metric, Reference
 from npad.metrics.registry import METRICS, metric_names
 from npad.pipelines.captioning import Captioner
@@ -211,14 +211,8 @@ def command(
             stack.enter_context(on_decoded(decoded.add))
             limit = pipeline.max_length if max_length is None else max_length
             decoding = Decoding(decoder, limit, max_rows)
-            report, outputs = evaluate(
-                pipeline,
-                sources,
-                files.references,
-                decoding,
-                metric,
-                lambda done, total: decoded.reach(done),
-            )
+            test_set = Evaluation(pipeline, sources, files.references, metric)
+            report, outputs = test_set.evaluate(decoding, lambda done, total: decoded.reach(done))
         if with_time:
             with bar("timing") as progress:
                 step, texts = partial(progress, "timing"), list(sources)

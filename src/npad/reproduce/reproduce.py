@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -129,14 +130,16 @@ def reproduce(
             lambda key, recorded: progress(key, forecast.outlook()),
         )
         forecast = Forecast(bench, partial(report.markdown_of, setup=setup))
-        with noting_interrupts(
-            lambda: (
-                f"{len(bench.record.results):,} results are in {bench.record.path}: the same "
-                "command continues after them"
-            )
-        ):
+        with _continuable(bench):
             report.write(bench, setup)
         return bench
+
+
+def _continuable(bench: Bench) -> AbstractContextManager[None]:
+    """Add to an interrupt where the results are and how the measurements continue."""
+    results, path = bench.record.results, bench.record.path
+    way_on = "the same command continues after them"
+    return noting_interrupts(lambda: f"{len(results):,} results are in {path}: {way_on}")
 
 
 def _translator(plan: Reproduction, model: Path, sets: Mapping[str, EvaluationSet]) -> Translator:
