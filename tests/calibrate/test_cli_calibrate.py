@@ -159,7 +159,7 @@ def test_held_out_lines_may_have_a_file(few, capsys, monkeypatch):
         (["few.de", "--plot", "x.foo"], "its name must end in .png, .svg or .pdf"),
         (["few.de", "--plot", "no/x.png"], "cannot write no/x.png: there is no folder no"),
         (["few.de", "--calls", 9, "--ms", 9], "the budget is --calls or --milliseconds, not both"),
-        (["few.de", "--batch", 4], "--batch is of a budget of time: give --milliseconds"),
+        (["few.de", "--batch", 4], "--batch applies to a time budget: add --milliseconds"),
         (["few.de", "--metric", "comet"], "metric must be one of bleu, chrf, ter"),
         (["few.de", "--sigmas", "a,b"], "--sigmas must be numbers separated by commas"),
         (["few.de", "-d", "beam"], "only NPAD has a σ₀ to calibrate; leave out --decoder"),

@@ -11,9 +11,19 @@ import pytest
 import npad as library
 from npad import InvalidInput
 from npad.cli.own_parts import register_own_parts
+from npad.distributions import DISTRIBUTIONS
 from npad.pipelines.names import ModelReference, PythonName
-from npad.search.registry import DECODERS
+from npad.schedules import SCHEDULES
+from npad.search.registry import DECODERS, SELECTORS
 from runs import npad, refused_here
+
+
+@pytest.fixture(autouse=True)
+def _same_parts_afterwards(monkeypatch):
+    """Commands that run in this process register the parts of a file for good."""
+    for registry in (DECODERS, DISTRIBUTIONS, SCHEDULES, SELECTORS):
+        monkeypatch.setattr(registry, "kinds", dict(registry.kinds))
+
 
 FILE = '''
 from __future__ import annotations
