@@ -19,8 +19,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/npad"
 # What each figure may be, and why it is counted.
 LIMITS = {
-    "lines in the package": 40_300,  # what a newcomer could have to read
-    "files in the package": 240,
+    "lines in the package": 40_100,  # what a newcomer could have to read
+    "files in the package": 238,
     "lines of tests": 33_800,  # they are read and run as well
     "class names defined more than once": 0,  # one name, one idea
     "modules with a single importer": 44,  # a part of that importer, until a second one needs it
