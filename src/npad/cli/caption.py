@@ -21,7 +21,7 @@ from npad.cli.options import (
     option,
 )
 from npad.cli.outputs import files_in, write_outputs
-from npad.cli.terminal import counting_bar, note
+from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_caption
@@ -90,7 +90,7 @@ def command(
     def refuse(number: int, error: InvalidInput) -> None:
         note(f"{error}; its caption is left empty")
 
-    with open_output(output) as out, counting_bar("captioning", len(files)) as decoded:
+    with open_output(output) as out, bar("captioning", len(files)) as decoded:
 
         def write(number: int, path: Path, found: Output) -> None:
             if overlays is not None and math.isfinite(found.log_prob):

@@ -28,7 +28,7 @@ from npad.cli.options import (
     option,
 )
 from npad.cli.placement import HERE, Placement, placed
-from npad.cli.terminal import Decoded, bar, console, figures
+from npad.cli.terminal import bar, console, figures
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.report import NLL, Evaluation, Report, with_times
@@ -206,8 +206,7 @@ def command(
             pipeline = load_as(files.kind, model, device_named(device, "--device"), precision)
         out = stack.enter_context(open_output(output)) if output is not None else None
         sources, total = files.sources(pipeline)
-        with bar("evaluating", total) as progress:
-            decoded = Decoded(progress, "evaluating", total)
+        with bar("evaluating", total) as decoded:
             stack.enter_context(on_decoded(decoded.add))
             limit = pipeline.max_length if max_length is None else max_length
             decoding = Decoding(decoder, limit, max_rows)

@@ -12,7 +12,6 @@ from typing import (
     Annotated,
     Any,
     Literal,
-    TypeVar,
     get_args,
     get_origin,
     get_type_hints,
@@ -24,8 +23,6 @@ from npad.specs import Registry, label
 
 if TYPE_CHECKING:
     from npad.pipelines.translation import Translator
-
-Command = TypeVar("Command", bound=Callable[..., None])
 
 OUTPUT = "What to write"
 DEFAULT_MODEL = "en-de"
@@ -220,22 +217,49 @@ def field_parameters(
     ]
 
 
-def with_options(*extra: inspect.Parameter) -> Callable[[Command], Command]:
-    """Give a command more options, which it receives as keywords: `**settings`."""
+class Expanded:
+    """A command one of whose parameters is made of several options.
 
-    def give(command: Command) -> Command:
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        kept = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in own
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
-        signature = inspect.Signature([*kept, *extra])
-        command.__signature__ = signature  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-        return command
+    The options are asked for when the command is: a decoder may be registered until then.
 
-    return give
+    Args:
+        command: the command.
+        name: of the parameter.
+        options: returns the options, which come in its place.
+        made: takes them out of the values of all options, and returns the parameter's value.
+    """
+
+    def __init__(
+        self,
+        command: Callable[..., None],
+        name: str,
+        options: Callable[[], Sequence[inspect.Parameter]],
+        made: Callable[[dict[str, Any]], Any],
+    ) -> None:
+        self.command, self.name, self.options, self.made = command, name, options, made
+        self.__name__, self.__doc__ = command.__name__, command.__doc__
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        own = inspect.signature(self.command, eval_str=True).parameters
+        parts = [self.options() if name == self.name else [own[name]] for name in own]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Signature([p.replace(kind=keyword) for part in parts for p in part])
+
+    @property
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {p.name: p.annotation for p in self.__signature__.parameters.values()}
+
+    def __call__(self, **values: Any) -> None:
+        made = self.made(values)
+        self.command(**values, **{self.name: made})
+
+
+def with_options(*options: inspect.Parameter) -> Callable[[Callable[..., None]], Expanded]:
+    """Give a command more options, of which it receives those that are set as `settings`."""
+    return lambda command: Expanded(
+        command, "settings", lambda: options, lambda values: taken(values, options)
+    )
 
 
 def are_set(**options: Any) -> dict[str, Any]:
@@ -245,4 +269,6 @@ def are_set(**options: Any) -> dict[str, Any]:
 
 def taken(settings: dict[str, Any], parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
     """Take options out of a command's settings, and return those that the user set."""
-    return are_set(**{parameter.name: settings.pop(parameter.name) for parameter in parameters})
+    return are_set(
+        **{parameter.name: settings.pop(parameter.name, None) for parameter in parameters}
+    )

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from npad.cli.terminal import Decoded
+from npad.cli.terminal import Bar
 from npad.engine.memory import return_free_memory
 from npad.errors import InvalidInput
 from npad.pipelines.outputs import Output
@@ -28,7 +28,7 @@ def write_outputs(
     names: Iterable[Name],
     decoding: Decoding,
     write: Callable[[int, Name, Output], object],
-    decoded: Decoded,
+    decoded: Bar,
     *,
     read: Callable[[Name], object] = lambda name: name,
     flush: Callable[[], None] = lambda: None,

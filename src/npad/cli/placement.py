@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from npad.cli.options import option
+from npad.cli.options import Expanded, option
 from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -159,21 +159,15 @@ class Placement:
 HERE = Placement()  # in this process
 
 
-def placed(command: Callable[..., None]) -> Callable[..., None]:
+def placed(command: Callable[..., None]) -> Expanded:
     """Give a command that takes `where: Placement` the options of one in its place."""
-    signature = inspect.signature(command, eval_str=True)
-    options = inspect.signature(Placement, eval_str=True).parameters
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        parameters += options.values() if parameter.name == "where" else [parameter]
-
-    @wraps(command)
-    def placing(**values: Any) -> None:
-        command(where=Placement(**{name: values.pop(name) for name in options}), **values)
-
-    placing.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    placing.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return placing
+    options = list(inspect.signature(Placement, eval_str=True).parameters.values())
+    return Expanded(
+        command,
+        "where",
+        lambda: options,
+        lambda values: Placement(**{option.name: values.pop(option.name) for option in options}),
+    )
 
 
 def run_corpus(

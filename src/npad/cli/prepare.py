@@ -44,7 +44,8 @@ def command(
     target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
     valid: Valid = None,
     tokenizers: Tokenizers = None,
-    **settings: Any,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Turn parallel text into a token store to train from.
 
@@ -57,7 +58,7 @@ def command(
 
         npad prepare stores/en-de train.en train.de --vocabulary 8000 --joint
     """
-    options = text_fields(are_set(**settings, tokenizers=tokenizers))
+    options = text_fields(settings | are_set(tokenizers=tokenizers))
     with bar("reading", inputs=[source, target, *(valid or ())]) as progress:
         prepared = prepare(store, (source, target), valid, progress=progress, **options)
     console().print(summary(prepared))

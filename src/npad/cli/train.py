@@ -133,7 +133,8 @@ def command(
             panel=MODEL,
         ),
     ] = None,
-    **settings: Any,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Train the paper's model to translate, caption or transcribe.
 

@@ -74,7 +74,8 @@ def command(
     sites: Annotated[
         str, _actor("Where it pushes, with commas: sites of the model's noise.", hidden=True)
     ] = "hidden",
-    **settings: Any,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Train an actor, which brings greedy search nearer to a beam.
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from npad.cli.decoder_options import decodes
 from npad.cli.options import OUTPUT, Device, complete_model, completing, option
 from npad.cli.outputs import files_in, write_outputs
-from npad.cli.terminal import counting_bar, note
+from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_transcript
@@ -125,7 +125,7 @@ def command(
     seconds = 0.0
     with (
         nullcontext() if targets is not None else open_output(output) as common,
-        counting_bar("transcribing, seconds", total) as decoded,
+        bar("transcribing, seconds", total or None) as decoded,
     ):
 
         def write(number: int, path: Path, found: Output) -> None:

@@ -25,7 +25,7 @@ from npad.cli.options import (
 )
 from npad.cli.outputs import write_outputs
 from npad.cli.placement import HERE, Field, OnError, Placement, placed, run_corpus
-from npad.cli.terminal import counting_bar, is_terminal, note
+from npad.cli.terminal import bar, is_terminal, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput, noting_interrupts
 from npad.pipelines.loading import load_as
@@ -138,7 +138,7 @@ def command(
     with (
         noting_interrupts(lambda: way_on if continuable else ""),
         open_output(output) as out,
-        counting_bar("translating", total or 0, files) as decoded,
+        bar("translating", total, files) as decoded,
     ):
         refused = write_outputs(
             translator,
