@@ -60,6 +60,20 @@ def npad_here(capsys, monkeypatch):
     return partial(run_here, capsys, monkeypatch)
 
 
+@pytest.fixture
+def printed_here(npad_here):
+    """What the command printed, run in this process."""
+    return lambda *arguments: npad_here(*arguments).stdout
+
+
+@pytest.fixture
+def refused_here(capsys, monkeypatch):
+    """The one line that a mistake gets, run in this process."""
+    from runs import refused_here
+
+    return partial(refused_here, capsys, monkeypatch)
+
+
 @pytest.fixture(scope="session")
 def store(tmp_path_factory):
     """A token store of a few pairs."""

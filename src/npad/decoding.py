@@ -48,7 +48,7 @@ def decode(
         The hypotheses of each sentence, best first.
 
     Raises:
-        InvalidInput: an argument is invalid.
+        InvalidInput: an argument is invalid, or no output satisfies the model's constraints.
         ModelError: the model broke its contract.
         OutOfMemory: even the smallest part of the work does not fit.
     """
@@ -57,13 +57,57 @@ def decode(
     ensure_integer("max_length", max_length, 1)
     if max_rows is not None:
         ensure_integer("max_rows", max_rows, 1)
+    found = search(model, source, decoder, max_length, ids, max_rows)
+    for sentence, hypotheses in enumerate(found):
+        if not hypotheses or not hypotheses[0].met:
+            constraint = Capabilities.of(model).constraint
+            ensure_found(constraint, decoder, max_length, hypotheses, f"sentence {sentence}")
+    return found
+
+
+def ensure_found(
+    constraint: str, decoder: Decoder, length: int, hypotheses: list[Hypothesis], subject: str
+) -> None:
+    """Require an output that satisfies a constraint.
+
+    Args:
+        constraint: what an output must satisfy.
+        decoder: the search.
+        length: tokens that an output may have.
+        hypotheses: what was found for a source, best first.
+        subject: what a message calls the source.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    sure = any(part.compares_prefixes for part in decoder.within())
+    if hypotheses and (hypotheses[0].met or not sure):
+        return
+    raise InvalidInput(
+        f"{decoder.title} finds no output of at most {length} tokens for {subject} that satisfies "
+        f"{constraint}; relax it, or raise max_length"
+    )
+
+
+def search(
+    model: Model[Any],
+    source: Any,
+    decoder: Decoder,
+    length: int,
+    ids: Sequence[int] | None,
+    rows: int | None,
+) -> list[list[Hypothesis]]:
+    """Decode every sentence, with checked arguments as `decode` has them.
+
+    A sentence without an output that satisfies the model's constraints has no hypotheses.
+    """
     sentences = ensure_length(source)
     key_list = sentence_keys(ids, sentences)
     if sentences == 0:
         return []
     capabilities = Capabilities.of(model)
     device, start = capabilities.device, capabilities.start_search
-    ensure_fits(sentences * decoder.rows, TOKEN_BYTES * max_length + ROW_BYTES, device)
+    ensure_fits(sentences * decoder.rows, TOKEN_BYTES * length + ROW_BYTES, device)
     with (
         torch.inference_mode(),
         current_device(device),
@@ -72,15 +116,15 @@ def decode(
         nullcontext() if start is None else graphs_of(model, capabilities),
     ):
         keys = torch.tensor(key_list, device=device)
-        problems = Problems(keys, torch.zeros_like(keys), max_length, max_rows=max_rows)
+        problems = Problems(keys, torch.zeros_like(keys), length, max_rows=rows)
         state = model.start(source) if start is None else start(source)
         ensure_device(model, state)
         if capabilities.rekey is not None:
             state = capabilities.rekey(state, keys)
         if not capabilities.modified_scores or decoder.rescores:
             return decoder.search(model, state, problems).to_lists()
-        rows = torch.arange(sentences, device=device)
-        hypotheses = decoder.search(model, model.select(state, rows), problems)
+        every = torch.arange(sentences, device=device)
+        hypotheses = decoder.search(model, model.select(state, every), problems)
         return rescore(model, state, hypotheses).to_lists()
 
 

@@ -28,6 +28,7 @@ class Hypothesis:
         noisy_log_prob: its log-probability in that chain, noise included; None outside NPAD.
         proven: the certificate of `Exact`; None elsewhere.
         count: how many of NPAD's candidates were equal to it; 1 elsewhere.
+        met: whether it has all phrases that a constraint requires.
     """
 
     tokens: tuple[int, ...]
@@ -37,6 +38,7 @@ class Hypothesis:
     noisy_log_prob: float | None = None
     proven: bool | None = None
     count: int = 1
+    met: bool = True
 
 
 class Distinct(NamedTuple):
@@ -60,6 +62,7 @@ class Hypotheses:
     count: Tensor | None = None  # [groups, n], duplicates merged into it, itself included
     clean_log_prob: Tensor | None = None  # [groups, n], recorded by `PairedClean` during the search
     coverage: Tensor | None = None  # [groups, n, source length], attention summed over its tokens
+    met: Tensor | None = None  # [groups, n], whether it has all phrases that are required
 
     @property
     def exists(self) -> Tensor:
@@ -81,9 +84,9 @@ class Hypotheses:
         return tree_map(lambda x: x.reshape(len(x) // size, size * x.shape[1], *x.shape[2:]), self)
 
     def best_first(self, score: Tensor | None = None, cut_competes: bool = False) -> Hypotheses:
-        """Sort stably by (exists, finished, score), descending; `score` defaults to log_prob.
+        """Sort stably by (exists, met, finished, score), descending; `score` defaults to log_prob.
 
-        If `cut_competes`, sort by (exists, score): hypotheses cut at max_length rank among the
+        If `cut_competes`, sort by (exists, met, score): hypotheses cut at max_length rank among the
         finished ones.
         """
         if self.lengths.shape[1] == 1:
@@ -93,6 +96,8 @@ class Hypotheses:
         rank = self.exists.long()
         if not cut_competes:
             rank = rank + (self.exists & self.finished).long()
+        if self.met is not None:
+            rank = rank + 2 * (self.exists & self.met).long()
         return self.at(order.gather(1, descending(rank.gather(1, order))))
 
     def distinct(self) -> Distinct:
@@ -145,6 +150,7 @@ class Hypotheses:
             chain=torch.tensor([[h.chain for h in hypotheses]]),
             noisy_log_prob=noisy,
             count=torch.tensor([[h.count for h in hypotheses]]),
+            met=torch.tensor([[h.met for h in hypotheses]]),
         )
 
     def to_lists(self) -> list[list[Hypothesis]]:
@@ -155,6 +161,7 @@ class Hypotheses:
             (self.noisy_log_prob, None),
             (self.proven, None),
             (self.count, 1),
+            (self.met, True),
         )
         optional = [
             repeat(repeat(default)) if column is None else column.tolist()

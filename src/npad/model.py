@@ -211,6 +211,10 @@ class Capabilities:
     normalised: bool = False  # `step` returns log-probabilities that must not be normalised again
     modified_scores: bool = False  # by constraints or an actor; `judge` returns the model's own
     capturable: bool = False  # `step` and `select` may be captured in a CUDA graph
+    constraint: str = ""  # what its outputs must satisfy, for messages and signatures
+    # settle(state, hypotheses) -> hypotheses [groups, n] without those that break a constraint;
+    # the state is the one before the first step, with one row per group
+    settle: Callable[[Any, Any], Any] | None = None
     noisy: bool = False  # `step` adds noise
     counts_calls: bool = False  # `step` reports its model calls, which are not one per row
 
@@ -305,6 +309,7 @@ class Wrapper(Generic[State]):
             reserve=None,
             widen=None,
             step_pair=None,
+            settle=None,
         )
 
     def start(self, source: Any) -> Any:

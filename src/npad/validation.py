@@ -217,9 +217,10 @@ def _ensure_value(name: str, value: object, kind: Any, metadata: Mapping[str, An
         if value is None and len(options) < len(get_args(kind)):
             return
         fitting = [o for o in options if (get_origin(o) is tuple) == isinstance(value, tuple)]
-        if len(fitting) != 1 and "rule" not in metadata:
+        chosen = fitting or options
+        if len(chosen) != 1 and "rule" not in metadata:
             return
-        kind = (fitting or options)[0]
+        kind = chosen[0]
     bounds = {bound: metadata[bound] for bound in BOUNDS if bound in metadata}
     if kind is int:
         ensure_integer(name, value, **bounds)

@@ -17,7 +17,6 @@ from npad import NPAD, Beam, Noise
 from npad.calibrate.report import LEGEND, by_name, cheaper
 from npad.distributions import Laplace
 from runs import npad as command
-from runs import printed_here, refused_here
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
@@ -34,8 +33,10 @@ def few(tmp_path, monkeypatch):
     return tmp_path
 
 
-def recorded(capsys, monkeypatch, *arguments):
-    return json.loads(printed_here(capsys, monkeypatch, "calibrate", *arguments, "--json"))
+@pytest.fixture
+def recorded(printed_here):
+    """What `npad calibrate` finds."""
+    return lambda *arguments: json.loads(printed_here("calibrate", *arguments, "--json"))
 
 
 @pytest.mark.parametrize(
@@ -47,15 +48,15 @@ def recorded(capsys, monkeypatch, *arguments):
     ],
     ids=["chrf", "greedy's budget", "log p"],
 )
-def test_the_line_runs_as_printed(few, options, capsys, monkeypatch):
+def test_the_line_runs_as_printed(few, options, recorded, printed_here):
     """And is the decoder that was measured: greedy search is all that four calls pay for."""
-    data = recorded(capsys, monkeypatch, *QUICK, *options)
+    data = recorded(*QUICK, *options)
     for key, name in (("best", data["winner"]), ("cheaper", data["cheaper"])):
         if name is None:
             continue
         assert data["command"][key].startswith("npad translate --model toy")
         words = shlex.split(data["command"][key])[1:]
-        lines = printed_here(capsys, monkeypatch, *words, "--json").splitlines()
+        lines = printed_here(*words, "--json").splitlines()
         assert len(lines) == len(PHRASES) * 14
         row = by_name(data)[name]
         assert row["options"] in data["command"][key]
@@ -67,12 +68,12 @@ def test_the_line_runs_as_printed(few, options, capsys, monkeypatch):
         assert data["winner"] == "greedy"
 
 
-def test_calibrate_prints_the_frontier_the_command_and_what_it_beats(few, capsys, monkeypatch):
+def test_calibrate_prints_the_frontier_the_command_and_what_it_beats(few, recorded, printed_here):
     options = ["few.de", *QUICK, "--records", "kept.jsonl", "--plot", "frontier.png"]
     done = command("calibrate", *options)
     shown = done.stdout
     assert done.stderr == ""  # without a terminal it is quiet
-    data = recorded(capsys, monkeypatch, *options)
+    data = recorded(*options)
     cost = by_name(data)[data["winner"]]["held_out"]["cost"]
     recommended = f"Recommended: {data['winner']} ({cost:.1f} calls per sentence)"
     assert f"{recommended}\n  {data['command']['best']}\n" in shown
@@ -96,7 +97,7 @@ def test_calibrate_prints_the_frontier_the_command_and_what_it_beats(few, capsys
     assert by_name(data)[data["winner"]]["held_out"]["cost"] <= 30
 
 
-def test_killed_and_started_again_it_gives_the_same_answer(few, capsys, monkeypatch):
+def test_killed_and_started_again_it_gives_the_same_answer(few, printed_here):
     """kill -9 while it decodes; milliseconds are those of the record."""
     arguments = ["calibrate", "few.de", "-m", "toy", "--ms", "1000", "--json"]
     arguments += ["--records", "kept.jsonl"]
@@ -111,41 +112,41 @@ def test_killed_and_started_again_it_gives_the_same_answer(few, capsys, monkeypa
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "it was done before it could be killed"
     lines = kept.read_text().splitlines()
-    data = json.loads(printed_here(capsys, monkeypatch, *arguments))
+    data = json.loads(printed_here(*arguments))
     assert kept.read_text().splitlines()[:40] == lines[:40]
-    assert data == json.loads(printed_here(capsys, monkeypatch, *arguments))
+    assert data == json.loads(printed_here(*arguments))
 
 
-def test_sigma_alone_is_searched_for_a_given_npad(few, capsys, monkeypatch):
+def test_sigma_alone_is_searched_for_a_given_npad(few, recorded, printed_here):
     chosen = ["-M", 6, "--relative", "--inner", "beam(width=1)", "--distribution", "laplace"]
     options = ["few.de", "-m", "toy", "--sigmas", "0.2,2", "-d", "npad", *chosen]
-    data = recorded(capsys, monkeypatch, *options)
+    data = recorded(*options)
     assert {row["name"] for row in data["decoders"]} == {"without noise", "σ₀ = 0.2", "σ₀ = 2"}
     assert all(row["held_out"] is not None for row in data["decoders"])
     words = shlex.split(data["command"]["best"])[1:]
-    again = printed_here(capsys, monkeypatch, *words, "--json").splitlines()
+    again = printed_here(*words, "--json").splitlines()
     sigma = float(data["winner"].removeprefix("σ₀ = "))
     noise = Noise(sigma, distribution=Laplace(), relative=True)
     expected = npad.signature(NPAD(Beam(1), 6, noise), TOY.model)
     assert json.loads(again[0])["signature"] == expected
 
 
-def test_a_budget_of_time_names_the_machine_and_the_rounds(few, capsys, monkeypatch):
+def test_a_budget_of_time_names_the_machine_and_the_rounds(few, recorded, printed_here):
     options = ["few.de", "-m", "toy", "--ms", 1000, "--batch", 7, "-d", "npad", "--sigmas", "0.1"]
-    data = recorded(capsys, monkeypatch, *options)
+    data = recorded(*options)
     timing = data["measured"]
     assert (timing["batch"], len(timing["seconds"])) == (7, 3)
     assert timing["machine"]
-    text = printed_here(capsys, monkeypatch, "calibrate", *options)
+    text = printed_here("calibrate", *options)
     assert "in batches of 7" in text
     assert "±" in text
 
 
-def test_held_out_lines_may_have_a_file(few, capsys, monkeypatch):
+def test_held_out_lines_may_have_a_file(few, recorded):
     (few / "other.de").write_text("danke\nna ja\n")
     (few / "other.en").write_text("thanks\noh well\n")
     files = ["--held-out", "other.de", "--held-out-reference", "other.en"]
-    data = recorded(capsys, monkeypatch, "few.de", "few.en", *QUICK, *files, "--check-all")
+    data = recorded("few.de", "few.en", *QUICK, *files, "--check-all")
     assert data["sentences"] == {"search": 56, "held_out": 2}
     assert data["metric"] == "BLEU"
     assert all(row["held_out"] is not None for row in data["decoders"] if row["cost"] <= 30)
@@ -169,9 +170,9 @@ def test_held_out_lines_may_have_a_file(few, capsys, monkeypatch):
     ],
     ids=str,
 )
-def test_a_mistake_is_one_line(few, options, rule, capsys, monkeypatch):
+def test_a_mistake_is_one_line(few, options, rule, refused_here):
     (few / "empty").write_text("")
-    message = refused_here(capsys, monkeypatch, "calibrate", "-m", "toy", *options)
+    message = refused_here("calibrate", "-m", "toy", *options)
     assert rule in message
 
 
@@ -182,13 +183,13 @@ def test_a_mistake_is_one_line(few, options, rule, capsys, monkeypatch):
         (["--records", "kept.jsonl"], "the same command continues"),
     ],
 )
-def test_an_interrupt_says_how_to_go_on(few, options, hint, capsys, monkeypatch):
+def test_an_interrupt_says_how_to_go_on(few, options, hint, refused_here, monkeypatch):
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("npad.cli.calibrate.calibrate", interrupted)
     command = ("calibrate", "few.de", "-m", "toy", *options)
-    assert hint in refused_here(capsys, monkeypatch, *command, code=130)
+    assert hint in refused_here(*command, code=130)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +210,7 @@ def test_the_last_sentence_says_what_a_cheaper_decoder_saves(cost, words):
     assert words in cheaper(data)
 
 
-def test_calibrate_output_fits_80_columns(few, capsys, monkeypatch):
+def test_calibrate_output_fits_80_columns(few):
     """But for the command lines, which are to be copied."""
     done = command("calibrate", "few.de", *QUICK, env={"COLUMNS": "80"})
     lines = [line for line in done.stdout.splitlines() if not line.startswith("  npad ")]

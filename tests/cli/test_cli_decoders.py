@@ -8,7 +8,6 @@ import os
 import re
 import shlex
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from npad.distributions import DISTRIBUTIONS
 from npad.schedules import SCHEDULES
 from npad.search.registry import DECODERS, SELECTORS
 from npad.search.request import options_of
-from runs import ROOT, printed_here, refused_here
+from runs import ROOT
 
 
 @pytest.fixture
@@ -52,9 +51,9 @@ class Widest(package.Decoder):
         return self.breadth
 
 
-def test_a_decoder_added_at_run_time_has_its_options(registered, capsys, monkeypatch):
+def test_a_decoder_added_at_run_time_has_its_options(registered, printed_here):
     registered(DECODERS, Widest)
-    printed = partial(printed_here, capsys, monkeypatch)
+    printed = printed_here
     shown = " ".join(printed("translate", "--help-all").split())
     assert "--breadth N widest: prefixes kept. [2]" in shown
     assert "widest A beam by another name." in " ".join(printed("decoders").split())
@@ -108,37 +107,35 @@ class Shortest:
     ids=["schedule", "distribution", "selector"],
 )
 def test_a_part_of_npad_added_at_run_time_is_an_option(
-    registry, kind, flag, spec, registered, capsys, monkeypatch
+    registry, kind, flag, spec, registered, printed_here, refused_here
 ):
     command = ("translate", "-m", "toy", "-d", "npad", "-M", 4, flag, spec, "--json", "danke")
-    assert "must be one of" in refused_here(capsys, monkeypatch, *command)
+    assert "must be one of" in refused_here(*command)
     registered(registry, kind)
-    assert f":{spec}" in json.loads(printed_here(capsys, monkeypatch, *command))["signature"]
-    assert spec.partition("=")[0] in printed_here(capsys, monkeypatch, "decoders", "npad")
+    assert f":{spec}" in json.loads(printed_here(*command))["signature"]
+    assert spec.partition("=")[0] in printed_here("decoders", "npad")
 
 
-def test_several_decoders_are_named_with_commas(capsys, monkeypatch):
+def test_several_decoders_are_named_with_commas(printed_here):
     command = ("translate", "-m", "toy", "-d", "best-of", "--inner", "greedy,beam(width=3)")
-    record = json.loads(printed_here(capsys, monkeypatch, *command, "--json", "danke"))
+    record = json.loads(printed_here(*command, "--json", "danke"))
     decoder = package.BestOf((package.Greedy(), package.Beam(3)))
     expected = package.load("toy").translate(["danke"], decoder)[0]
     assert (record["text"], record["signature"]) == (expected.text, expected.signature)
 
 
 @pytest.mark.parametrize("name", DECODERS.kinds)
-def test_a_decoder_explains_itself(name, capsys, monkeypatch):
+def test_a_decoder_explains_itself(name, printed_here, monkeypatch):
     monkeypatch.setattr(
         "npad.cli.help.shutil.get_terminal_size", lambda: os.terminal_size((80, 24))
     )
     kind: Any = DECODERS.kinds[name]
     (line,) = [
-        line
-        for line in printed_here(capsys, monkeypatch, "decoders").splitlines()
-        if line.startswith(f"  {name} ")
+        line for line in printed_here("decoders").splitlines() if line.startswith(f"  {name} ")
     ]
     assert line.endswith(f" {inspect.getdoc(kind).splitlines()[0]}")  # the whole of it
     assert "`" not in line
-    shown = printed_here(capsys, monkeypatch, "decoders", name)
+    shown = printed_here("decoders", name)
     assert max(map(len, shown.splitlines())) <= 80
     for option in options_of(kind):
         assert f"{flag_of(option.name)[2:]} " in shown
@@ -149,17 +146,17 @@ def test_a_decoder_explains_itself(name, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [n for n, kind in DECODERS.kinds.items() if n != "steered"])
-def test_the_example_of_a_decoder_runs(name, capsys, monkeypatch):
-    example = printed_here(capsys, monkeypatch, "decoders", name).partition("Example:\n")[2]
+def test_the_example_of_a_decoder_runs(name, printed_here):
+    example = printed_here("decoders", name).partition("Example:\n")[2]
     words = shlex.split(example.partition("\n\n")[0].replace("\\\n", ""))
     assert words[:3] == ["npad", "translate", "--decoder"]
     command = [*words[1:-1], "--model", "toy", "--json", "danke"]
-    record = json.loads(printed_here(capsys, monkeypatch, *command))
+    record = json.loads(printed_here(*command))
     assert record["text"] == "thanks"
 
 
-def test_decoders_are_in_two_groups(capsys, monkeypatch):
-    everyday, research = printed_here(capsys, monkeypatch, "decoders").split("Research:")
+def test_decoders_are_in_two_groups(printed_here):
+    everyday, research = printed_here("decoders").split("Research:")
     kinds: dict[str, Any] = DECODERS.kinds
     for name, kind in kinds.items():
         assert f"\n  {name} " in (everyday if kind.everyday else research)

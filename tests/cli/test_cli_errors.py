@@ -17,7 +17,7 @@ import torch
 
 from npad.cli.main import main
 from npad.engine.devices import PRECISIONS
-from runs import heed_signals, lines, npad, refused_here
+from runs import heed_signals, lines, npad
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,12 @@ from runs import heed_signals, lines, npad, refused_here
     ],
     ids=str,
 )
-def test_a_mistake_gets_one_line_and_code_2(tmp_path, capsys, monkeypatch, arguments, message):
+def test_a_mistake_gets_one_line_and_code_2(
+    tmp_path, refused_here, monkeypatch, arguments, message
+):
     monkeypatch.chdir(tmp_path)
     words = shlex.split(arguments) if isinstance(arguments, str) else arguments
-    assert message in refused_here(capsys, monkeypatch, *words)
+    assert message in refused_here(*words)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -92,44 +94,44 @@ def texts(tmp_path, monkeypatch):
     assert left == ["test.de", "test.en", "valid.de", "valid.en"]
 
 
-def test_control_characters_in_a_name_do_not_reach_the_terminal(tmp_path, capsys, monkeypatch):
+def test_control_characters_in_a_name_do_not_reach_the_terminal(tmp_path, refused_here):
     name = "a\x1b[31m\r\u202e\udcff  é\u202fb"
     command = ["translate", "-m", "toy", "-i", tmp_path / name]
     shown = r"a\x1b[31m\r\u202e\udcff  é" + "\u202fb"
-    assert f"cannot read {tmp_path}/{shown}: No" in refused_here(capsys, monkeypatch, *command)
+    assert f"cannot read {tmp_path}/{shown}: No" in refused_here(*command)
 
 
 @pytest.mark.parametrize("command", COMPUTING)
 @pytest.mark.parametrize("device", ["abacus", "meta", "", "cuda:", "cuda:99", "cuda"])
 @pytest.mark.usefixtures("texts")
-def test_a_device_that_is_not_there_is_one_line(command, device, capsys, monkeypatch):
+def test_a_device_that_is_not_there_is_one_line(command, device, refused_here, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     rule = f"--device must be cpu, cuda or auto, not {device!r}"
     if device in ("cuda", "cuda:99"):
         rule = f"--device {device}: torch can use 0 GPUs on this machine; use another, or cpu"
     arguments = (command, *COMPUTING[command], "--device", device)
-    assert refused_here(capsys, monkeypatch, *arguments) == rule
+    assert refused_here(*arguments) == rule
 
 
 @pytest.mark.parametrize("command", PRECISE)
 @pytest.mark.usefixtures("texts")
-def test_a_precision_that_there_is_not_is_one_line(command, capsys, monkeypatch):
-    line = refused_here(capsys, monkeypatch, command, *COMPUTING[command], "--precision", "int4")
+def test_a_precision_that_there_is_not_is_one_line(command, refused_here):
+    line = refused_here(command, *COMPUTING[command], "--precision", "int4")
     assert line.startswith("precision must be one of 'float32', 'bfloat16'")
     assert ", not 'int4'" in line
 
 
 @pytest.mark.parametrize("command", [one for one in PRECISE if one != "train"])
 @pytest.mark.usefixtures("texts")
-def test_a_precision_that_the_device_cannot_do_is_one_line(command, capsys, monkeypatch):
+def test_a_precision_that_the_device_cannot_do_is_one_line(command, refused_here, monkeypatch):
     monkeypatch.setitem(PRECISIONS, "bfloat16", torch.uint16)  # in which no CPU multiplies
     options = ("--precision", "bfloat16", "--device", "cpu")
-    line = refused_here(capsys, monkeypatch, command, *COMPUTING[command], *options)
+    line = refused_here(command, *COMPUTING[command], *options)
     assert line.startswith("cpu cannot compute in bfloat16; use another precision (")
 
 
-def test_bad_files_are_named_with_their_line(trained, tmp_path, capsys, monkeypatch):
-    here = partial(refused_here, capsys, monkeypatch)
+def test_bad_files_are_named_with_their_line(trained, tmp_path, refused_here):
+    here = refused_here
     (tmp_path / "bytes").write_bytes(b"fine\nb\xffd\n")
     (tmp_path / "binary").write_bytes(b"\x00\x01")
     base = ("translate", "-m", trained, "-i")
@@ -145,11 +147,11 @@ def test_bad_files_are_named_with_their_line(trained, tmp_path, capsys, monkeypa
 
 
 def test_a_limit_on_sources_can_be_raised_and_names_its_line(
-    trained, tmp_path, capsys, monkeypatch, npad_here
+    trained, tmp_path, refused_here, npad_here
 ):
     (tmp_path / "a").write_text("babe\n" * 1004 + "babe " * 1100 + "\n")
     (tmp_path / "b").write_text("babe\n" * 1005)
-    here = partial(refused_here, capsys, monkeypatch)
+    here = refused_here
     files = (tmp_path / "a", tmp_path / "b", "-m", trained)
     assert "line 1005 has 1,10" in here("score", *files, "-o", tmp_path / "out")
     assert "source 1005 has 1,10" in here("evaluate", *files)
@@ -216,12 +218,14 @@ class Panic(BaseException):
 @pytest.mark.parametrize(
     "error", [TypeError("no\nnumber"), Panic("no\nnumber"), RuntimeError("no\nnumber")]
 )
-def test_a_bug_is_one_line_and_shows_its_traceback_where_asked(error, capsys, monkeypatch):
+def test_a_bug_is_one_line_and_shows_its_traceback_where_asked(
+    error, capsys, monkeypatch, refused_here
+):
     def fail(*_):
         raise error
 
     monkeypatch.setattr("npad.cli.translate.load_as", fail)
-    line = refused_here(capsys, monkeypatch, "translate", "danke", code=70)
+    line = refused_here("translate", "danke", code=70)
     report = "please report it with the traceback that NPAD_TRACEBACK=1 shows: "
     assert line.startswith(f"this is a bug in npad, {report}")
     assert line.endswith(f": {type(error).__name__}: no number")
@@ -231,12 +235,12 @@ def test_a_bug_is_one_line_and_shows_its_traceback_where_asked(error, capsys, mo
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_damaged_model_or_log_is_named(trained, tmp_path, capsys, monkeypatch):
+def test_a_damaged_model_or_log_is_named(trained, tmp_path, refused_here):
     (best,) = trained.glob("best-*")
     shutil.copytree(best, tmp_path / "model")
     weights = tmp_path / "model/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
-    here = partial(refused_here, capsys, monkeypatch, code=1)
+    here = partial(refused_here, code=1)
     line = here("translate", "-m", tmp_path / "model", "bade")
     assert "model.safetensors is damaged" in line
     (tmp_path / "log.jsonl").write_text("[" * 100_000 + "\n")

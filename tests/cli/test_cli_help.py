@@ -15,7 +15,7 @@ import pytest
 import npad as package
 import npad.cli as npad_cli
 from npad.cli.commands import COMMANDS, build, summary
-from runs import npad, printed_here
+from runs import npad
 
 HELPS = [[name] for name in COMMANDS if name != "plot"]
 HELPS += [["plot", "attention"], ["plot", "loss"]]
@@ -23,8 +23,8 @@ SCREEN = 60, 80  # lines and columns
 
 
 @pytest.mark.parametrize("command", HELPS, ids=" ".join)
-def test_help_has_examples_and_flags_without_a_type(command, capsys, monkeypatch):
-    shown = printed_here(capsys, monkeypatch, *command, "--help")
+def test_help_has_examples_and_flags_without_a_type(command, printed_here):
+    shown = printed_here(*command, "--help")
     examples = shown.split("Example")[1]
     assert f"npad {' '.join(command)} " in " ".join(examples.split())
     assert "--help" in shown
@@ -32,27 +32,27 @@ def test_help_has_examples_and_flags_without_a_type(command, capsys, monkeypatch
 
 
 @pytest.mark.parametrize("command", [[], ["plot"], *HELPS], ids=" ".join)
-def test_help_fits_on_a_screen(command, capsys, monkeypatch):
+def test_help_fits_on_a_screen(command, printed_here, monkeypatch):
     monkeypatch.setattr(
         "npad.cli.help.shutil.get_terminal_size", lambda: os.terminal_size((80, 24))
     )
-    shown = printed_here(capsys, monkeypatch, *command, "--help").splitlines()
+    shown = printed_here(*command, "--help").splitlines()
     assert len(shown) <= SCREEN[0]
     assert max(map(len, shown)) <= SCREEN[1]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_all_options_has_the_rest(name, capsys, monkeypatch):
+def test_help_of_all_options_has_the_rest(name, printed_here):
     """And says how many there are."""
     command = build(name)
     options = [param for param in command.params if param.param_type_name == "option"]
     further = getattr(command, "further", set())
-    short = printed_here(capsys, monkeypatch, name, "--help")
+    short = printed_here(name, "--help")
     if not further:
         assert "--help-all" not in short
         return
     assert f"--help-all Show all {len(options) + 2} options." in " ".join(short.split())
-    whole = printed_here(capsys, monkeypatch, name, "--help-all")
+    whole = printed_here(name, "--help-all")
     for option in options:
         listed = re.compile(
             rf"^ +(-., )?(--\S+, )?--(\[no-\])?{option.opts[0].lstrip('-')}\b", re.M
@@ -152,12 +152,6 @@ def test_other_shells_show_what_a_decoder_does(shell):
     assert "greedy" not in shown
 
 
-def test_the_completion_of_a_shell_is_shown():
-    named = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # the parent is no shell here
-    script = npad("--show-completion", "bash", env=named)
-    assert "_NPAD_COMPLETE=complete_bash" in script.stdout
-
-
 @pytest.mark.parametrize(
     ("command", "text"),
     [
@@ -169,6 +163,6 @@ def test_the_completion_of_a_shell_is_shown():
         ("transcribe", "an object each with times"),
     ],
 )
-def test_help_says_what_an_option_takes_and_writes(command, text, capsys, monkeypatch):
+def test_help_says_what_an_option_takes_and_writes(command, text, printed_here, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    assert text in " ".join(printed_here(capsys, monkeypatch, command, "--help-all").split())
+    assert text in " ".join(printed_here(command, "--help-all").split())

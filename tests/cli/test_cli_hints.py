@@ -9,7 +9,6 @@ import pytest
 from checkpoint_cases import SUBWORDS, tiny
 from npad.cli.main import INSTEAD
 from npad.storage import checkpoint
-from runs import printed_here, refused_here
 
 OTHER = "No such option: --beam; use --width, and --decoder beam"
 
@@ -36,8 +35,8 @@ OTHER = "No such option: --beam; use --width, and --decoder beam"
     ],
     ids=str,
 )
-def test_a_slip_names_what_was_probably_meant(arguments, line, capsys, monkeypatch):
-    assert refused_here(capsys, monkeypatch, *arguments) == line
+def test_a_slip_names_what_was_probably_meant(arguments, line, refused_here):
+    assert refused_here(*arguments) == line
 
 
 @pytest.mark.parametrize(
@@ -58,10 +57,12 @@ def test_a_slip_names_what_was_probably_meant(arguments, line, capsys, monkeypat
     ],
     ids=" ".join,
 )
-def test_the_nearest_name_of_a_value_is_suggested(arguments, near, tmp_path, capsys, monkeypatch):
+def test_the_nearest_name_of_a_value_is_suggested(
+    arguments, near, tmp_path, refused_here, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run/en-cs").mkdir(parents=True)
-    line = refused_here(capsys, monkeypatch, "translate", *arguments, "hi")
+    line = refused_here("translate", *arguments, "hi")
     assert line.endswith(f"; did you mean {near}?")
 
 
@@ -69,21 +70,21 @@ def test_the_nearest_name_of_a_value_is_suggested(arguments, near, tmp_path, cap
     ("arguments", "option", "value"),
     [(["--width", "x"], "--width", "'x'"), (["--max-length=0"], "--max-length", "0")],
 )
-def test_an_invalid_value_is_named(arguments, option, value, capsys, monkeypatch):
-    line = refused_here(capsys, monkeypatch, "translate", *arguments, "hi")
+def test_an_invalid_value_is_named(arguments, option, value, refused_here):
+    line = refused_here("translate", *arguments, "hi")
     assert line.startswith(f"Invalid value for '{option}': ")
     assert value in line
     assert "unable to parse" not in line
 
 
-def test_a_folder_named_nearly_as_a_model_is_taken_for_itself(tmp_path, capsys, monkeypatch):
+def test_a_folder_named_nearly_as_a_model_is_taken_for_itself(tmp_path, refused_here, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "en-dee").mkdir()
-    assert "en-dee holds no model" in refused_here(capsys, monkeypatch, "info", "en-dee")
+    assert "en-dee holds no model" in refused_here("info", "en-dee")
 
 
-def test_hints_name_options_that_exist(capsys, monkeypatch):
-    shown = printed_here(capsys, monkeypatch, "translate", "--help-all")
+def test_hints_name_options_that_exist(printed_here):
+    shown = printed_here("translate", "--help-all")
     for option, instead in INSTEAD.items():
         assert instead.partition(",")[0] in shown
         assert f" {option} " not in shown
@@ -126,29 +127,29 @@ def test_calibrate_confidence_is_a_command_of_its_own(tmp_path, npad_here):
         assert "toy cannot keep a confidence" in refusal
 
 
-def test_info_shows_the_default_model_its_languages_and_whom_to_credit(capsys, monkeypatch):
-    shown = printed_here(capsys, monkeypatch, "info")
+def test_info_shows_the_default_model_its_languages_and_whom_to_credit(printed_here):
+    shown = printed_here("info")
     assert all(part in shown for part in ("en-de", "English to German", "Tatoeba", "CC BY 2.0 FR"))
-    record = json.loads(printed_here(capsys, monkeypatch, "info", "--json"))
+    record = json.loads(printed_here("info", "--json"))
     assert record["languages"].startswith("English to German")
     assert "Tatoeba" in record["credit"]
 
 
-def test_info_shows_the_rate_of_an_optimiser_by_default(tmp_path, capsys, monkeypatch):
+def test_info_shows_the_rate_of_an_optimiser_by_default(tmp_path, printed_here):
     folder, rate = tmp_path / "model", {"adam": 0.001, "adadelta": 1.0}
     for optimiser, default in rate.items():
         training = {"recipe": {"optimiser": optimiser, "learning_rate": None}, "update": 1}
         training |= {"data": {"train": {"kept": 2}}, "perplexity": 3.0}
         checkpoint.save(folder, tiny(), (SUBWORDS, SUBWORDS), {"training": training})
-        shown = printed_here(capsys, monkeypatch, "info", folder)
+        shown = printed_here("info", folder)
         assert f"optimiser {optimiser}, learning_rate {default:g}" in shown
-        record = json.loads(printed_here(capsys, monkeypatch, "info", folder, "--json"))
+        record = json.loads(printed_here("info", folder, "--json"))
         assert record["training"]["recipe"]["learning_rate"] == default
 
 
-def test_a_training_that_cannot_begin_leaves_no_folder(tmp_path, capsys, monkeypatch):
+def test_a_training_that_cannot_begin_leaves_no_folder(tmp_path, refused_here):
     (tmp_path / "a").write_text("a b\n" * 6)
     run, text, nowhere = tmp_path / "run", tmp_path / "a", tmp_path / "nowhere"
     for files in ([text, nowhere, "--valid", text, text], [text, text, "--valid", text, nowhere]):
-        refused_here(capsys, monkeypatch, "train", run, "--train", *files)
+        refused_here("train", run, "--train", *files)
         assert not run.exists()

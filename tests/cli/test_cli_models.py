@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 import npad as package
-from runs import printed_here, refused_here
 
 
-def test_a_shipped_model_is_packed_by_its_name(tmp_path, capsys, monkeypatch):
+def test_a_shipped_model_is_packed_by_its_name(tmp_path, printed_here):
     folder = tmp_path / "small"
-    assert f"{folder}: " in printed_here(capsys, monkeypatch, "pack", "en-de", folder)
+    assert f"{folder}: " in printed_here("pack", "en-de", folder)
     assert package.load(folder).translate(["Where is the library?"])
 
 
@@ -25,14 +24,14 @@ def test_a_shipped_model_is_packed_by_its_name(tmp_path, capsys, monkeypatch):
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_commands_for_trained_models_refuse_others(
-    name, command, use, tmp_path, capsys, monkeypatch
+    name, command, use, tmp_path, refused_here, monkeypatch
 ):
     for file in ("test.en", "test.de", "valid.en", "valid.de"):
         (tmp_path / file).write_text("danke\n")
     monkeypatch.chdir(tmp_path)
     arguments = [name if argument == "MODEL" else argument for argument in command]
     expected = f"{name} cannot {use}; give en-de or a folder that npad train wrote"
-    assert refused_here(capsys, monkeypatch, *arguments) == expected
+    assert refused_here(*arguments) == expected
     assert len(list(tmp_path.iterdir())) == 4
 
 

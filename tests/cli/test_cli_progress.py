@@ -11,7 +11,6 @@ from npad.cli.outputs import write_outputs
 from npad.cli.terminal import Bar, Notes, clock_time
 from npad.pipelines.pipeline import on_decoded
 from npad.search.request import Decoding
-from runs import printed_here, refused_here
 
 PHRASES = ["danke", "na ja", "danke", "", "na ja"]
 
@@ -34,13 +33,13 @@ def shown(monkeypatch):
     return calls
 
 
-def test_translate_and_evaluate_move_with_every_batch(shown, tmp_path, capsys, monkeypatch):
+def test_translate_and_evaluate_move_with_every_batch(shown, tmp_path, printed_here):
     (tmp_path / "in").write_text("\n".join(PHRASES) + "\n")
     options = ["-m", "toy", "-d", "greedy", "--max-rows", 2]
-    printed_here(capsys, monkeypatch, "translate", "-i", tmp_path / "in", *options)
+    printed_here("translate", "-i", tmp_path / "in", *options)
     assert shown == [("translating", done, 5) for done in (2, 4, 5)]
     shown.clear()
-    printed_here(capsys, monkeypatch, "evaluate", tmp_path / "in", tmp_path / "in", *options)
+    printed_here("evaluate", tmp_path / "in", tmp_path / "in", *options)
     assert list(dict.fromkeys(shown)) == [("evaluating", done, 5) for done in (2, 4, 5)]
 
 
@@ -79,17 +78,19 @@ def test_nothing_is_logged_while_lines_are_typed(monkeypatch):
         assert not isinstance(progress, Notes)
 
 
-def test_an_interrupted_translation_of_a_file_says_how_to_continue(tmp_path, capsys, monkeypatch):
+def test_an_interrupted_translation_of_a_file_says_how_to_continue(
+    tmp_path, refused_here, monkeypatch
+):
     def interrupted(*_, **named):
         raise KeyboardInterrupt
 
     (tmp_path / "in").write_text("danke\n")
     monkeypatch.setattr("npad.cli.translate.write_outputs", interrupted)
     files = ["-i", tmp_path / "in", "-o", tmp_path / "out"]
-    line = refused_here(capsys, monkeypatch, "translate", "-m", "toy", *files, code=130)
+    line = refused_here("translate", "-m", "toy", *files, code=130)
     advice = "with --engine local, the same command continues after an interrupt"
     assert line == f"interrupted; {advice}"
-    line = refused_here(capsys, monkeypatch, "translate", "-m", "toy", "danke", code=130)
+    line = refused_here("translate", "-m", "toy", "danke", code=130)
     assert line == "interrupted"
 
 

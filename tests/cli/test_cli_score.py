@@ -8,7 +8,7 @@ import pytest
 
 import npad as package
 from cases import counting_tokeniser
-from runs import lines, printed_here
+from runs import lines
 
 
 def test_score_is_the_log_probability_of_pairs(corpus, trained, tmp_path, npad_here):
@@ -21,10 +21,10 @@ def test_score_is_the_log_probability_of_pairs(corpus, trained, tmp_path, npad_h
     assert toy["log_prob"] == pytest.approx(-0.13582, abs=1e-5)
 
 
-def test_score_tokenises_every_source_once(tmp_path, capsys, monkeypatch):
+def test_score_tokenises_every_source_once(tmp_path, printed_here, monkeypatch):
     translator, read = counting_tokeniser(package.load("toy"))
     monkeypatch.setattr("npad.cli.score.load_as", lambda *_: translator)
     (tmp_path / "a").write_text("danke\nna ja\n")
     (tmp_path / "b").write_text("thanks\nwell yes\n")
-    printed_here(capsys, monkeypatch, "score", tmp_path / "a", tmp_path / "b")
+    printed_here("score", tmp_path / "a", tmp_path / "b")
     assert sorted(read) == ["danke", "na ja"]

@@ -19,7 +19,7 @@ import npad as package
 from cases import Small
 from npad.cli.main import main
 from npad.pipelines.writers import as_json, as_moses
-from runs import lines, npad, printed_here
+from runs import lines, npad
 
 
 def test_a_trained_model_reverses(corpus, trained):
@@ -45,10 +45,10 @@ def test_translate_writes_files_reads_packed_ones_and_keeps_the_order(
 
 
 @pytest.mark.parametrize("source", ["out.part", "out"])
-def test_the_input_may_be_named_as_the_output_is(source, tmp_path, capsys, monkeypatch):
+def test_the_input_may_be_named_as_the_output_is(source, tmp_path, printed_here):
     (tmp_path / source).write_text("danke\nna ja\n")
     files = ("-i", tmp_path / source, "-o", tmp_path / "out")
-    printed_here(capsys, monkeypatch, "translate", "-m", "toy", *files)
+    printed_here("translate", "-m", "toy", *files)
     assert lines(tmp_path / "out") == ["thanks", "well yes"]
     if source != "out":
         assert lines(tmp_path / source) == ["danke", "na ja"]
@@ -179,10 +179,10 @@ def test_of_two_segmentations_of_a_text_the_better_is_written_at_its_rank():
         ),
     ],
 )
-def test_json_has_the_text_that_plain_output_has(text, decoding, nbest, capsys, monkeypatch):
+def test_json_has_the_text_that_plain_output_has(text, decoding, nbest, printed_here):
     command = ("translate", text, *decoding.split())
-    plain = printed_here(capsys, monkeypatch, *command)
-    record = json.loads(printed_here(capsys, monkeypatch, *command, "--json", "--nbest", nbest))
+    plain = printed_here(*command)
+    record = json.loads(printed_here(*command, "--json", "--nbest", nbest))
     assert f"{record['text']}\n" == plain
     scores = [candidate["log_prob"] for candidate in (record, *record.get("alternatives", ()))]
     assert scores == sorted(scores, reverse=True)

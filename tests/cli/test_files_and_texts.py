@@ -9,7 +9,7 @@ import pytest
 
 from npad import InvalidInput
 from npad.text.files import Lines, read_pairs
-from runs import npad, printed_here, refused_here, run_here
+from runs import npad
 
 TOY = ("-m", "toy", "-d", "greedy")
 
@@ -68,56 +68,52 @@ def test_pairs_are_files_or_texts(here):
         read_pairs(Lines.of("-"), Lines.of("-"))
 
 
-def test_translate_takes_files_and_texts_in_order(here, capsys, monkeypatch):
+def test_translate_takes_files_and_texts_in_order(here, printed_here, refused_here, npad_here):
     given = ("translate", *TOY, "a.txt", "das ist mir wurst", "-")
-    done = run_here(capsys, monkeypatch, *given, stdin="na ja\n")
+    done = npad_here(*given, stdin="na ja\n")
     assert done.stdout == "well yes\nthanks\nthat is sausage\nwell yes\n"
     assert done.stderr == ""
-    assert printed_here(capsys, monkeypatch, "translate", *TOY, "--text", "danke") == "thanks\n"
-    line = refused_here(capsys, monkeypatch, "translate", *TOY, "nofile.txt")
+    assert printed_here("translate", *TOY, "--text", "danke") == "thanks\n"
+    line = refused_here("translate", *TOY, "nofile.txt")
     assert line == "there is no file nofile.txt; give a text with --text"
 
 
-def test_a_corpus_for_workers_is_an_argument(here, capsys, monkeypatch):
+def test_a_corpus_for_workers_is_an_argument(here, refused_here, npad_here):
     where = ("--engine", "local", "-o", "out.en")
-    run_here(capsys, monkeypatch, "translate", *TOY, "a.txt", *where)
+    npad_here("translate", *TOY, "a.txt", *where)
     assert (here / "out.en").read_text() == "well yes\nthanks\n"
     for given in (["a.txt", "danke"], ["na ja"], ["-"]):
-        line = refused_here(capsys, monkeypatch, "translate", *TOY, *given, *where)
+        line = refused_here("translate", *TOY, *given, *where)
         assert line == "--engine translates a file into a file: give one, and --output"
 
 
-def test_score_takes_files_or_texts(here, capsys, monkeypatch):
-    scores = printed_here(capsys, monkeypatch, "score", "-m", "toy", "a.txt", "a.en").splitlines()
-    assert printed_here(capsys, monkeypatch, "score", "-m", "toy", "na ja", "well yes") == (
-        scores[0] + "\n"
-    )
-    line = refused_here(capsys, monkeypatch, "score", "-m", "toy", "na ja", "a.en")
+def test_score_takes_files_or_texts(here, printed_here, refused_here):
+    scores = printed_here("score", "-m", "toy", "a.txt", "a.en").splitlines()
+    assert printed_here("score", "-m", "toy", "na ja", "well yes") == (scores[0] + "\n")
+    line = refused_here("score", "-m", "toy", "na ja", "a.en")
     assert "has 1 line and a.en has more" in line
-    line = refused_here(capsys, monkeypatch, "score", "-m", "toy", "a.txt", "b.en")
+    line = refused_here("score", "-m", "toy", "a.txt", "b.en")
     assert line == "there is no file b.en (did you mean a.en?); give a text with --text"
 
 
-def test_evaluate_takes_files_or_texts(here, capsys, monkeypatch):
+def test_evaluate_takes_files_or_texts(here, printed_here):
     for pair, size in ((("a.txt", "a.en"), 2), (("na ja", "well yes"), 1)):
-        report = printed_here(capsys, monkeypatch, "evaluate", *TOY, *pair, "--json")
+        report = printed_here("evaluate", *TOY, *pair, "--json")
         assert json.loads(report)["sentences"] == size
         assert json.loads(report)["chrf"] == pytest.approx(100)
 
 
-def test_calibrate_takes_files_alone(here, capsys, monkeypatch):
-    line = refused_here(capsys, monkeypatch, "calibrate", "-m", "toy", "na ja", "well yes")
+def test_calibrate_takes_files_alone(here, refused_here):
+    line = refused_here("calibrate", "-m", "toy", "na ja", "well yes")
     assert line == "there is no file na ja"
-    line = refused_here(capsys, monkeypatch, "calibrate", "-m", "toy", "a.txt", "b.en")
+    line = refused_here("calibrate", "-m", "toy", "a.txt", "b.en")
     assert line == "there is no file b.en (did you mean a.en?)"
 
 
-def test_compare_shows_texts_and_measures_a_file(here, capsys, monkeypatch):
+def test_compare_shows_texts_and_measures_a_file(here, printed_here):
     options = (*TOY, "-d", "beam")
-    assert "well yes" in printed_here(capsys, monkeypatch, "compare", *options, "na ja")
-    records = printed_here(
-        capsys, monkeypatch, "compare", *options, "--json", "na ja", "das ist mir wurst"
-    )
+    assert "well yes" in printed_here("compare", *options, "na ja")
+    records = printed_here("compare", *options, "--json", "na ja", "das ist mir wurst")
     rows = [json.loads(line) for line in records.splitlines()]
     assert [(row["strategy"], row["text"]) for row in rows[:2]] == [
         ("greedy", "well yes"),
@@ -126,16 +122,16 @@ def test_compare_shows_texts_and_measures_a_file(here, capsys, monkeypatch):
     assert rows[0]["calls"] == 3
 
 
-def test_a_file_without_references_is_measured_by_log_probability(here, capsys, monkeypatch):
+def test_a_file_without_references_is_measured_by_log_probability(here, printed_here, npad_here):
     options = (*TOY, "-d", "beam")
-    table = printed_here(capsys, monkeypatch, "compare", *options, "a.txt")
+    table = printed_here("compare", *options, "a.txt")
     assert table.startswith("a.txt, 2 sentences, model toy")
     assert "BLEU" not in table
     assert "length" not in table
     asked = ("compare", *options, "--json")
-    by_argument = printed_here(capsys, monkeypatch, *asked, "a.txt")
-    by_option = printed_here(capsys, monkeypatch, *asked, "-i", "a.txt")
-    by_pipe = run_here(capsys, monkeypatch, *asked, stdin="na ja\ndanke\n").stdout
+    by_argument = printed_here(*asked, "a.txt")
+    by_option = printed_here(*asked, "-i", "a.txt")
+    by_pipe = npad_here(*asked, stdin="na ja\ndanke\n").stdout
     reports = [
         [json.loads(line) | {"seconds": 0} for line in shown.splitlines()]
         for shown in (by_argument, by_option, by_pipe)
@@ -144,13 +140,13 @@ def test_a_file_without_references_is_measured_by_log_probability(here, capsys, 
     (greedy, beam) = reports[0]
     assert greedy["length_ratio"] is None
     assert beam["nll_gain"]["value"] == pytest.approx(beam["nll"] - greedy["nll"])
-    logprob = printed_here(capsys, monkeypatch, *asked, "a.txt", "--metric", "logprob")
+    logprob = printed_here(*asked, "a.txt", "--metric", "logprob")
     assert json.loads(logprob.splitlines()[0])["logprob"] == pytest.approx(-greedy["nll"])
 
 
-def test_compare_at_a_terminal_asks_for_texts(here, capsys, monkeypatch):
+def test_compare_at_a_terminal_asks_for_texts(here, refused_here, monkeypatch):
     monkeypatch.setattr(sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
-    line = refused_here(capsys, monkeypatch, "compare", *TOY)
+    line = refused_here("compare", *TOY)
     assert line == "there is nothing to compare: give texts, or a file of lines"
 
 

@@ -13,7 +13,7 @@ from npad.pipelines.names import SHIPPED
 from npad.scale import Decoding, Local, ModelSpec
 from npad.storage import checkpoint
 from npad.storage.confidence import FILE
-from runs import ROOT, printed_here, refused_here
+from runs import ROOT
 
 TEXTS = ["How are you?", "She spends most of her money on books.", "It never rains but it pours."]
 
@@ -31,25 +31,25 @@ def run(corpus, tmp_path_factory):
     return folder
 
 
-def test_fit_confidence_writes_a_confidence_that_translate_returns(run, capsys, monkeypatch):
+def test_fit_confidence_writes_a_confidence_that_translate_returns(run, printed_here):
     options = ["fit-confidence", run / "dev.src", run / "dev.tgt", "-m", run / "run"]
-    shown = printed_here(capsys, monkeypatch, *options)
+    shown = printed_here(*options)
     folder = checkpoint.resolve(run / "run")
     for part in ("rank correlation", "150 sentences, dev.src, dev.tgt", "beam|width:5", "constant"):
         assert part in shown
     assert str(folder / FILE) in shown
-    record = json.loads(printed_here(capsys, monkeypatch, *options, "--json"))
+    record = json.loads(printed_here(*options, "--json"))
     translator = npad.load(run / "run")
     assert record["file"] == str(folder / FILE)
     assert tuple(record["chrf"]) == translator.confidence.chrf
     text = (run / "dev.src").read_text().splitlines()[0]
     model = ["-m", run / "run"]
-    output = json.loads(printed_here(capsys, monkeypatch, "translate", *model, "--json", text))
+    output = json.loads(printed_here("translate", *model, "--json", text))
     assert output["confidence"] == translator.translate([text])[0].confidence
     assert 0 < output["confidence"] < 100
-    printed_here(capsys, monkeypatch, *options, "-d", "greedy")
+    printed_here(*options, "-d", "greedy")
     assert npad.load(run / "run").confidence.decoder.startswith("greedy|")
-    info = printed_here(capsys, monkeypatch, "info", run / "run")
+    info = printed_here("info", run / "run")
     assert "150 sentences, dev.src, dev.tgt; greedy|" in " ".join(info.split())
 
 
@@ -63,25 +63,23 @@ def test_fit_confidence_writes_a_confidence_that_translate_returns(run, capsys, 
     ],
     ids=str,
 )
-def test_options_without_effect_on_a_confidence_are_refused(
-    run, options, rule, capsys, monkeypatch
-):
+def test_options_without_effect_on_a_confidence_are_refused(run, options, rule, refused_here):
     command = ["fit-confidence", run / "dev.src", run / "dev.tgt", *options]
-    assert rule in refused_here(capsys, monkeypatch, *command)
+    assert rule in refused_here(*command)
 
 
-def test_the_shipped_model_knows_what_to_expect(capsys, monkeypatch):
+def test_the_shipped_model_knows_what_to_expect(printed_here):
     """An idiom that it cannot translate gets less than an everyday question."""
     translator = npad.load("en-de")
     known, _, unknown = (output.confidence for output in translator.translate(TEXTS))
     assert 0 <= unknown < known - 20 < known <= 100
-    shown = printed_here(capsys, monkeypatch, "info", "en-de")
+    shown = printed_here("info", "en-de")
     assert "2,000 sentences, valid.en.xz, valid.de.xz; beam|width:5|" in " ".join(shown.split())
-    record = json.loads(printed_here(capsys, monkeypatch, "info", "en-de", "--json"))
+    record = json.loads(printed_here("info", "en-de", "--json"))
     assert record["confidence"]["sentences"] == 2000
     assert record["confidence"]["error"] < record["confidence"]["constant_error"]
     assert "log_prob_per_token" not in record["confidence"]
-    toy = json.loads(printed_here(capsys, monkeypatch, "info", "toy", "--json"))
+    toy = json.loads(printed_here("info", "toy", "--json"))
     assert toy["confidence"] is None
 
 

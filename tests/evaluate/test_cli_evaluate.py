@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-import tarfile
 
 import pytest
 import sacrebleu
 import torch
 
-from media_models import draw, random_model, record, tone
+from media_models import draw, random_model, record, tone, write_tar
 from npad import Greedy, load
 from npad.metrics.registry import METRICS
-from runs import lines, npad, printed_here, refused_here
+from runs import lines, npad
 from speech_cases import RATE
 from speech_cases import whisper as whisper  # a fixture
 
@@ -38,9 +37,7 @@ def folder(tmp_path_factory):
 def pictures(tmp_path):
     """An archive of pictures, not in the manifest's order, and the manifest."""
     paths = [draw(tmp_path / f"{i}.png", i) for i in range(3)]
-    with tarfile.open(tmp_path / "images.tar", "w") as archive:
-        for path in reversed(paths):
-            archive.add(path, path.name)
+    write_tar(tmp_path / "images.tar", {path.name: path.read_bytes() for path in paths[::-1]})
     rows = [
         f"{path.name}\t{text}\n"
         for texts in zip(*CAPTIONS, strict=True)
@@ -73,18 +70,18 @@ def test_table_and_json_have_the_figures_of_the_outputs(corpus, trained, tmp_pat
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_every_metric_can_be_chosen(name, files, capsys, monkeypatch):
+def test_every_metric_can_be_chosen(name, files, printed_here):
     title = METRICS[name].title
     options = (*files, "-m", "toy", "-d", "greedy", "--metric", name)
-    report = json.loads(printed_here(capsys, monkeypatch, "evaluate", *options, "--json"))
+    report = json.loads(printed_here("evaluate", *options, "--json"))
     key = "bleu" if name == "bleu4" else name
     low, high = report[f"{key}_interval"]
     assert low <= report[key] <= high
-    table = printed_here(capsys, monkeypatch, "evaluate", *options)
+    table = printed_here("evaluate", *options)
     assert f"{title:19}" in table
     assert METRICS[name].direction in table
     test_set = ("compare", "-m", "toy", "-i", files[0], "-r", files[1], "--metric", name)
-    compared = printed_here(capsys, monkeypatch, *test_set, "-d", "greedy", "-d", "beam")
+    compared = printed_here(*test_set, "-d", "greedy", "-d", "beam")
     assert f"{title} against" in compared
 
 
@@ -119,9 +116,9 @@ def test_compare_shows_differences_to_the_first_decoder(files):
         (["danke", "--metric", "bleu"], "--metric needs a file of lines"),
     ],
 )
-def test_sources_that_cannot_be_measured_are_refused(given, message, files, capsys, monkeypatch):
+def test_sources_that_cannot_be_measured_are_refused(given, message, files, refused_here):
     given = [files[0] if word == "FILE" else word for word in given]
-    assert message in refused_here(capsys, monkeypatch, "compare", "-m", "toy", *given)
+    assert message in refused_here("compare", "-m", "toy", *given)
 
 
 def test_an_archive_is_evaluated_as_its_folder(folder, pictures, tmp_path, npad_here):
@@ -154,35 +151,37 @@ def test_an_archive_is_evaluated_as_its_folder(folder, pictures, tmp_path, npad_
     ],
 )
 def test_a_damaged_test_set_or_one_of_the_wrong_form_is_refused(
-    options, reason, folder, pictures, tmp_path, capsys, monkeypatch
+    options, reason, folder, pictures, tmp_path, refused_here, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     if "damaged" in reason:
         pictures[1].write_bytes(pictures[1].read_bytes()[:60])
     given = [folder if option == "MODEL" else option for option in options]
-    assert reason in refused_here(capsys, monkeypatch, "evaluate", *given)
+    assert reason in refused_here("evaluate", *given)
 
 
-def test_a_manifest_of_recordings_is_evaluated_as_a_list_of_them(tmp_path, capsys, monkeypatch):
+def test_a_manifest_of_recordings_is_evaluated_as_a_list_of_them(
+    tmp_path, printed_here, refused_here
+):
     folder = random_model(tmp_path / "model", "sound")
     for i, hertz in enumerate((300, 700)):
         record(tmp_path / f"{i}.wav", tone(hertz, 0.5, 8000), 8000)
     (tmp_path / "test.tsv").write_text("1.wav\tone two\n0.wav\tthree\n")
     base = ("evaluate", tmp_path, tmp_path / "test.tsv", "-m", folder, "-d", "greedy")
-    shown = printed_here(capsys, monkeypatch, *base, "--max-length", 9, "--json")
+    shown = printed_here(*base, "--max-length", 9, "--json")
     report = json.loads(shown)
     assert (report["recordings"], report["words"]) == (2, 3)
     assert report["sound_seconds"] == pytest.approx(1.0)
     (tmp_path / "list").write_text("".join(f"{tmp_path / name}.wav\n" for name in "10"))
     (tmp_path / "said").write_text("one two\nthree\n")
     listed = ("evaluate", tmp_path / "list", tmp_path / "said", "-m", folder, "-d", "greedy")
-    same = json.loads(printed_here(capsys, monkeypatch, *listed, "--max-length", 9, "--json"))
+    same = json.loads(printed_here(*listed, "--max-length", 9, "--json"))
     assert same | {"seconds": 0} == report | {"seconds": 0}
-    table = printed_here(capsys, monkeypatch, *listed, "--max-length", 9)
+    table = printed_here(*listed, "--max-length", 9)
     assert f"recordings         2, {report['sound_seconds']:.1f} seconds" in table
     assert f"word errors        {report['errors']} of 3 words" in table
     (tmp_path / "test.tsv").write_text("1.wav\tone\n1.wav\ttwo\n")
-    wrong = refused_here(capsys, monkeypatch, *base)
+    wrong = refused_here(*base)
     assert "has 2 transcripts of 1.wav; word errors are counted against one" in wrong
 
 
@@ -195,27 +194,27 @@ def recordings(tmp_path):
     return paths
 
 
-def test_whisper_is_evaluated_by_word_errors(whisper, recordings, tmp_path, capsys, monkeypatch):
+def test_whisper_is_evaluated_by_word_errors(
+    whisper, recordings, tmp_path, printed_here, refused_here
+):
     test_set = ("evaluate", tmp_path / "list", tmp_path / "said", "-m", f"hf:{whisper}")
     options = ("-d", "greedy", "--max-length", 5, "--json", "-o", tmp_path / "heard")
-    report = json.loads(printed_here(capsys, monkeypatch, *test_set, *options))
+    report = json.loads(printed_here(*test_set, *options))
     assert (report["recordings"], report["words"]) == (4, 5)
     assert report["wer"] == pytest.approx(100 * report["errors"] / 5)
     assert len(lines(tmp_path / "heard")) == 4
-    wrong = refused_here(capsys, monkeypatch, *test_set, "--precision", "bfloat16")
+    wrong = refused_here(*test_set, "--precision", "bfloat16")
     assert wrong == "recordings are evaluated without --precision; leave it out"
     recordings[1].write_text("no sound")
-    assert "is not a WAV file" in refused_here(capsys, monkeypatch, *test_set)
+    assert "is not a WAV file" in refused_here(*test_set)
 
 
-def test_recordings_are_calibrated_by_word_error_rate(
-    whisper, recordings, tmp_path, capsys, monkeypatch
-):
+def test_recordings_are_calibrated_by_word_error_rate(whisper, recordings, tmp_path, printed_here):
     test_set = ["calibrate", tmp_path / "list", tmp_path / "said", "-m", f"hf:{whisper}"]
     options = ["--calls", 14, "--max-length", 4, "--json"]
-    data = json.loads(printed_here(capsys, monkeypatch, *test_set, *options))
+    data = json.loads(printed_here(*test_set, *options))
     assert (data["metric"], data["lower_is_better"]) == ("WER", True)
     assert data["sentences"] == {"search": 2, "held_out": 2}
     line = shlex.split(data["command"]["best"])
     assert line[:2] == ["npad", "transcribe"]
-    assert printed_here(capsys, monkeypatch, *line[1:]).count("\n") == 1
+    assert printed_here(*line[1:]).count("\n") == 1

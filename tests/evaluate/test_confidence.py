@@ -22,7 +22,6 @@ from npad.scale.worker import fingerprint
 from npad.search.request import Decoding
 from npad.storage import checkpoint
 from npad.storage.confidence import FILE, Confidence, log_prob_per_token
-from runs import printed_here
 
 FIT = Confidence(
     log_prob_per_token=(-2.0, -1.0, -0.5),
@@ -196,9 +195,9 @@ def test_a_file_with_a_true_digest_and_false_content_is_refused(changes, rule, m
 
 
 def test_a_confidence_is_kept_by_packing_and_refused_with_other_weights(
-    model, tmp_path, capsys, monkeypatch
+    model, tmp_path, printed_here
 ):
-    printed_here(capsys, monkeypatch, "pack", model, tmp_path / "small")
+    printed_here("pack", model, tmp_path / "small")
     assert npad.load(tmp_path / "small").confidence == FIT
 
     FIT.write(model, "1" * 64)

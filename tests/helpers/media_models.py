@@ -71,7 +71,9 @@ def record(path: Path, samples: torch.Tensor, rate: int, size: int = 2, channels
     return path
 
 
-def write_tar(path: Path, files: dict[str, bytes], mode: Literal["w", "w:xz"] = "w") -> None:
+def write_tar(
+    path: Path, files: dict[str, bytes], mode: Literal["w", "w:xz", "w:gz"] = "w"
+) -> None:
     with tarfile.open(path, mode) as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(name)

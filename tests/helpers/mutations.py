@@ -49,8 +49,9 @@ CORRECTIONS = {"clamp", "masked_fill"}  # methods of a tensor that a mutant may 
 # Declarations and texts: annotations, decorators, the help of options, messages of errors.
 SKIPPED_FIELDS = {"annotation", "returns", "decorator_list", "bases"}
 # The help of options; the device, which is always the CPU in tests; zip's check of lengths, which
-# are equal; the encoding, which is always UTF-8 in tests.
-SKIPPED_KEYWORDS = {"metadata", "device", "strict", "encoding"}
+# are equal; the encoding, which is always UTF-8 in tests; the layout of JSON, which means nothing;
+# whether a copy to a GPU is waited for.
+SKIPPED_KEYWORDS = {"metadata", "device", "strict", "encoding", "indent", "non_blocking"}
 
 
 @dataclass(frozen=True)

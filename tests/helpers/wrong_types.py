@@ -10,7 +10,7 @@ from typing import Any
 from npad import Beam, NpadError
 from npad.errors import ContractError
 
-WRONG = (None, -1, math.nan, 10**400, "a\nb", [[1]], object(), Beam)
+WRONG = (None, -1, math.nan, 10**400, "a\nb", [[1]], (1,), object(), Beam)
 
 
 def assert_answered(call: Callable[..., object], **arguments: Any) -> None:

@@ -11,9 +11,9 @@ from cases import assert_clean_scores, assert_same, key, npad, tokens
 from hf_cases import build, growing, kinds, source
 from hf_cases import captured as captured
 from npad import Actor, Beam, Greedy, Steered, decode
+from npad.constraints import Constrained, Forbidden
 from npad.models.actors import INPUTS
 from npad.models.huggingface.adapter import HuggingFace
-from npad.models.huggingface.constraints import Constrained, Forbidden
 from steered_cases import actor_for
 
 pushing = partial(actor_for, dtype=torch.float64, scale=0.5, seed=3)

@@ -28,10 +28,11 @@ from hf_cases import (
 )
 from hf_cases import captured as captured
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode
+from npad.constraints import Constrained, Forbidden
 from npad.engine.cuda_graphs import Graph
 from npad.model import Capabilities
 from npad.models.huggingface.adapter import HuggingFace
-from npad.models.huggingface.constraints import Constrained, Forbidden, Processed
+from npad.models.huggingface.constraints import Processed
 from npad.models.huggingface.inputs import rounded_length
 from npad.models.huggingface.states import FixedState, capacity_for
 from npad.search.loop import Steps

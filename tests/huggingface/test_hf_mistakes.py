@@ -11,7 +11,6 @@ from hf_cases import saved as saved
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, decode, hf, load
 from npad.models.huggingface.adapter import HuggingFace
 from npad.scale.worker import fingerprint
-from runs import printed_here, refused_here
 
 PROMPT = torch.tensor([[5, 6]])
 TEMPLATE = (
@@ -81,18 +80,18 @@ def test_a_model_without_keys_and_values_is_refused():
         hf.generate(MambaForCausalLM(config), input_ids=PROMPT, max_new_tokens=3)
 
 
-def test_a_folder_without_its_prefix_is_recognised(folder, capsys, monkeypatch):
+def test_a_folder_without_its_prefix_is_recognised(folder, refused_here):
     name = folder / "plain"
-    line = refused_here(capsys, monkeypatch, "translate", "-m", name, "w5")
+    line = refused_here("translate", "-m", name, "w5")
     assert line == f"{name} holds a Hugging Face model; write hf:{name}"
 
 
-def test_a_chat_model_reads_a_message_in_its_template(folder, capsys, monkeypatch):
+def test_a_chat_model_reads_a_message_in_its_template(folder, printed_here):
     options = ["-d", "greedy", "--max-length", 6]
     chat, plain = f"chat:{folder / 'chat'}", f"hf:{folder / 'plain'}"
-    answer = printed_here(capsys, monkeypatch, "translate", "-m", chat, *options, "w5 w6")
+    answer = printed_here("translate", "-m", chat, *options, "w5 w6")
     prompt = "w7 w5 w6 w8 w9"
-    assert answer == printed_here(capsys, monkeypatch, "translate", "-m", plain, *options, prompt)
+    assert answer == printed_here("translate", "-m", plain, *options, prompt)
     assert load(chat).encode(["w5 w6", "w5"]) == load(plain).encode([prompt, "w7 w5 w8 w9"])
     assert fingerprint(chat) != fingerprint(f"hf:{folder / 'chat'}")
 
@@ -105,7 +104,7 @@ def test_a_chat_needs_a_template(folder):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's, when it compiles
-def test_wrong_models_and_inputs_are_named(saved, capsys, monkeypatch):
+def test_wrong_models_and_inputs_are_named(saved, refused_here, monkeypatch):
     model = build("llama")
     model.generation_config.max_new_tokens = 20
     with pytest.raises(InvalidInput, match="LlamaModel has no head that generates"):
@@ -134,7 +133,7 @@ def test_wrong_models_and_inputs_are_named(saved, capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InvalidInput, match="has no choice of languages; leave out :w5-w6"):
         load(f"hf:{saved / 'bart'}:w5-w6")
-    message = refused_here(capsys, monkeypatch, "translate", "--model", "hf:nobody/nothing", "x")
+    message = refused_here("translate", "--model", "hf:nobody/nothing", "x")
     assert "cannot load 'nobody/nothing' as a model of Hugging Face" in message
 
 

@@ -8,8 +8,8 @@ import torch
 from cases import assert_lower_precision, key
 from hf_cases import build, growing, kinds, source
 from npad import NPAD, Beam, Greedy, Noise, decode, signature
+from npad.constraints import Constrained, Forbidden
 from npad.models.huggingface.adapter import HuggingFace
-from npad.models.huggingface.constraints import Constrained, Forbidden
 from npad.models.huggingface.hooks import float32_linear
 from npad.models.low_precision import LowPrecision
 

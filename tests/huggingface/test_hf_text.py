@@ -43,13 +43,6 @@ def test_a_model_of_hugging_face_is_a_translator(saved, kind):
     assert scored > 3
 
 
-def test_the_command_takes_it(saved, npad_here):
-    done = npad_here(
-        "translate", "--model", f"hf:{saved / 'bart'}", "-d", "npad", "-M", 4, "--relative", "w5 w6"
-    )
-    assert done.stdout.strip()
-
-
 def test_the_example_runs_offline(capsys):
     runpy.run_path(str(ROOT / "examples/marian.py"))["main"]()
     out = capsys.readouterr().out

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cases import assert_clean_scores, key
-from hf_cases import V, beams, build, generated, hooks, kinds, searcher, source
+from hf_cases import V, build, hooks, kinds, source
 from hf_cases import saved as saved
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.models.huggingface.adapter import HuggingFace
@@ -18,17 +18,6 @@ from npad.testing import check_model
 @kinds
 def test_hugging_face_models_keep_the_contract(kind):
     check_model(HuggingFace(build(kind)), source(kind))
-
-
-@kinds
-@pytest.mark.parametrize("width", [2, 4])
-def test_a_pooled_beam_is_generates(kind, width):
-    model = build(kind)
-    expected, done = generated(model, kind, source(kind), **beams(width))
-    nbest_lists = decode(HuggingFace(model), source(kind), searcher(width), 12)
-    assert [nbest[0].tokens for nbest in nbest_lists] == expected
-    log_probs = [nbest[0].log_prob for nbest in nbest_lists]
-    assert log_probs == pytest.approx(done.sequences_scores.tolist(), abs=1e-4)
 
 
 @kinds

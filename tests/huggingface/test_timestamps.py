@@ -9,7 +9,8 @@ import torch
 
 from cases import recurrent, summaries
 from npad import NPAD, Beam, Greedy, Noise, Sampling, Special, decode
-from npad.models.huggingface.constraints import Constrained, Forbidden, Timestamped
+from npad.constraints import Constrained, Forbidden
+from npad.models.huggingface.constraints import Timestamped
 from npad.pipelines.loading import load_as
 from npad.pipelines.transcription import Transcriber
 from speech_cases import recordings

@@ -14,7 +14,6 @@ from npad import NPAD, Beam, InvalidInput, Noise, decode
 from npad.models.cgru.fast import prepared
 from npad.models.cgru.model import PRESETS, AttentionModel
 from npad.models.encoders.recurrent import annotated, bidirectional
-from npad.selectors import GNMTLength
 from npad.testing import check_model
 
 
@@ -95,34 +94,6 @@ def test_ten_steps_of_a_padded_batch_equal_the_equations(attention, dtype):
 @pytest.mark.parametrize("attention", [True, False], ids=["attention", "mean"])
 def test_attention_model_keeps_the_contract(cell, layers, attention, dtype):
     check_model(build(dtype, cell=cell, layers=layers, attention=attention), SOURCE)
-
-
-def covered(model, sentence, hypothesis) -> float:
-    """The coverage penalty of one hypothesis, stepped through by hand."""
-    read = [model.special.bos, *hypothesis.tokens][: len(hypothesis.tokens) + hypothesis.finished]
-    state, seen = model.start([sentence]), torch.zeros(())
-    for token in read:
-        _, state = model.step(state, torch.tensor([token]))
-        seen = seen + model.attention(state)[0]
-    return seen.clamp(1e-9, 1).log().sum().item()
-
-
-def test_coverage_decides_the_order_by_the_models_attention():
-    model = build()
-
-    def decoded(beta):
-        decoder = NPAD(Beam(4, nbest=4), 4, Noise(0.5), selector=GNMTLength(0.6, beta))
-        return decode(model, SOURCE, decoder, max_length=8)
-
-    for sentence, hypotheses in zip(SOURCE, decoded(3.0), strict=True):
-        ranks = []
-        for best in hypotheses:
-            length = len(best.tokens) + best.finished
-            with torch.inference_mode():
-                penalty = covered(model, sentence, best)
-            ranks.append((best.finished, best.log_prob / ((5 + length) / 6) ** 0.6 + 3.0 * penalty))
-        assert ranks == sorted(ranks, reverse=True)
-    assert decoded(3.0) != decoded(0.0)
 
 
 def test_annotations_are_kept_once_per_sentence():

@@ -11,10 +11,10 @@ import npad
 from attention_cases import SOURCE, build
 from cases import PLAIN, assert_lower_precision, by_name, counted, recurrent, summaries
 from npad import NPAD, Actor, Beam, Greedy, InvalidInput, Noise, Noisy, Steered, decode, signature
+from npad.constraints import Constrained, Forbidden
 from npad.engine.pytree import tree_leaves
 from npad.model import Capabilities
 from npad.models.cgru.fast import Prepared
-from npad.models.huggingface.constraints import Constrained, Forbidden
 from npad.models.low_precision import LowPrecision, cast_state
 
 MODELS = {

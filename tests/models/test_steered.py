@@ -189,27 +189,19 @@ def test_npad_over_the_steered_search_is_npad_over_the_steered_model(name):
     assert_same(decode(model, SOURCE, over, 8), expected)
 
 
+STEERED = {name: SteeredSearch(decoder) for name, decoder in PLAIN.items()}
+STEERED |= {name: replace(npad, inner=SteeredSearch(npad.inner)) for name, npad in NOISY.items()}
+
+
 @pytest.mark.usefixtures("captured")
-@pytest.mark.parametrize("name", NOISY)
-def test_captured_npad_over_the_steered_search_finds_the_same(name):
+@pytest.mark.parametrize("decoder", **by_name(STEERED))
+def test_captured_steered_search_finds_the_same(decoder):
     """Where steps are captured, each steered and noisy row has a clean pair."""
-    decoder = NOISY[name]
     model = build()
-    model.actor = actor_for(model)
-    decoder = replace(decoder, inner=SteeredSearch(decoder.inner))
+    model.actor = actor_for(model, sites=("hidden", "output"))
     expected, fast = decode(model, SOURCE, decoder, 8), Prepared(model)
     for _ in range(3):
         assert_same(decode(fast, SOURCE, decoder, 8), expected)
-
-
-@pytest.mark.usefixtures("captured")
-@pytest.mark.parametrize("decoder", **by_name(PLAIN))
-def test_captured_steered_search_finds_the_same(decoder):
-    model = build()
-    model.actor = actor_for(model, sites=("hidden", "output"))
-    expected, fast = decode(model, SOURCE, SteeredSearch(decoder), 8), Prepared(model)
-    for _ in range(3):
-        assert_same(decode(fast, SOURCE, SteeredSearch(decoder), 8), expected)
 
 
 @pytest.mark.usefixtures("captured")

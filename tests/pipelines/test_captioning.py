@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import tarfile
 
 import pytest
 
-from media_models import draw, random_model
+from media_models import draw, random_model, write_tar
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling
 from npad.pipelines.captioning import Captioner
 from npad.pipelines.loading import load
 from npad.search.selected import Selected
-from runs import printed_here, refused_here
 
 NOISY = NPAD(Beam(2), 4, Noise(0.5))
 
@@ -75,19 +73,19 @@ def test_noisy_chains_may_run_in_lower_precision(folder, photos):
         assert noisy.log_prob >= beam.log_prob - 1e-4
 
 
-def test_one_picture_is_one_line_and_several_are_a_manifest(folder, photos, capsys, monkeypatch):
+def test_one_picture_is_one_line_and_several_are_a_manifest(folder, photos, printed_here):
     texts = [caption.text for caption in load(folder).caption(photos)]
     base = ("caption", "-m", folder)
-    assert printed_here(capsys, monkeypatch, *base, photos[0]) == f"{texts[0]}\n"
+    assert printed_here(*base, photos[0]) == f"{texts[0]}\n"
     several = "".join(f"{path}\t{text}\n" for path, text in zip(photos, texts, strict=True))
-    assert printed_here(capsys, monkeypatch, *base, *photos) == several
-    assert printed_here(capsys, monkeypatch, *base, photos[0].parent) == several
+    assert printed_here(*base, *photos) == several
+    assert printed_here(*base, photos[0].parent) == several
 
 
-def test_options_seeds_and_json_are_those_of_translate(folder, photos, capsys, monkeypatch):
+def test_options_seeds_and_json_are_those_of_translate(folder, photos, printed_here):
     options = ["-d", "npad", "--inner", "beam", "--width", "2", "-M", "4", "--sigma", "0.5"]
     options += ["--seed", "3", "--max-length", "9", "--json", "--nbest", "2"]
-    shown = printed_here(capsys, monkeypatch, "caption", "-m", folder, *options, *photos)
+    shown = printed_here("caption", "-m", folder, *options, *photos)
     records = [json.loads(line) for line in shown.splitlines()]
     decoder = NPAD(Beam(2, nbest=2), 4, Noise(0.5), seed=3)
     captions = load(folder).caption(photos, decoder, 9)
@@ -98,9 +96,7 @@ def test_options_seeds_and_json_are_those_of_translate(folder, photos, capsys, m
         *["confidence", "signature", "alternatives"],
     }
     assert "seed:3" in records[0]["signature"]
-    moses = printed_here(
-        capsys, monkeypatch, "caption", "-m", folder, "--nbest", 2, "--max-length", 9, photos[0]
-    )
+    moses = printed_here("caption", "-m", folder, "--nbest", 2, "--max-length", 9, photos[0])
     assert moses.startswith("0 ||| ")
 
 
@@ -120,35 +116,34 @@ def test_a_bad_file_has_a_line_and_the_others_their_captions(folder, photos, tmp
     assert (record["text"], record["log_prob"]) == ("", None)
 
 
-def test_the_overlay_is_an_image_of_each_picture(folder, photos, tmp_path, capsys, monkeypatch):
+def test_the_overlay_is_an_image_of_each_picture(
+    folder, photos, tmp_path, printed_here, refused_here, monkeypatch
+):
     base = ("caption", "-m", folder, "--max-length", 9)
     file = tmp_path / "one.png"
-    printed_here(capsys, monkeypatch, *base, photos[0], "--overlay", file)
+    printed_here(*base, photos[0], "--overlay", file)
     assert file.read_bytes().startswith(b"\x89PNG")
-    printed_here(capsys, monkeypatch, *base, *photos[:2], "--overlay", tmp_path)
+    printed_here(*base, *photos[:2], "--overlay", tmp_path)
     assert {path.name for path in tmp_path.glob("*.png")} == {"one.png", "0.png", "1.png"}
     monkeypatch.setattr("npad.evaluate.overlays.MAX_WORDS", 1)  # a long caption is drawn in part
-    printed_here(capsys, monkeypatch, *base, photos[0], "--overlay", tmp_path / "part.png")
+    printed_here(*base, photos[0], "--overlay", tmp_path / "part.png")
     assert (tmp_path / "part.png").stat().st_size < file.stat().st_size
-    wrong = refused_here(capsys, monkeypatch, *base, *photos, "--overlay", file)
+    wrong = refused_here(*base, *photos, "--overlay", file)
     assert wrong.endswith("would hold one of 5 pictures; name an existing folder")
 
 
-def test_there_is_no_overlay_without_attention(photos, tmp_path, capsys, monkeypatch):
+def test_there_is_no_overlay_without_attention(photos, tmp_path, refused_here):
     folder = random_model(tmp_path / "model", "picture", attention=False)
-    wrong = refused_here(
-        capsys, monkeypatch, "caption", "-m", folder, photos[0], "--overlay", tmp_path / "o.png"
-    )
+    wrong = refused_here("caption", "-m", folder, photos[0], "--overlay", tmp_path / "o.png")
     assert "trained without attention" in wrong
 
 
-def test_folders_and_models_that_do_not_fit_are_one_line(tmp_path, photos, capsys, monkeypatch):
+def test_folders_and_models_that_do_not_fit_are_one_line(tmp_path, photos, refused_here):
     (tmp_path / "notes.txt").touch()
     (tmp_path / "album.png").mkdir()
-    wrong = refused_here(capsys, monkeypatch, "caption", "-m", "x", tmp_path)
+    wrong = refused_here("caption", "-m", "x", tmp_path)
     assert f"the folder {tmp_path} has no pictures" in wrong
     archive = tmp_path / "photos.tar"
-    with tarfile.open(archive, "w") as file:
-        file.add(photos[0], "0.png")
-    wrong = refused_here(capsys, monkeypatch, "caption", "-m", "x", archive)
+    write_tar(archive, {"0.png": photos[0].read_bytes()})
+    wrong = refused_here("caption", "-m", "x", archive)
     assert wrong == f"{archive} is an archive; unpack it, and give the folder"

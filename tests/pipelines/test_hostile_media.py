@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from damage import limited
+from media_models import write_tar
 from npad import InvalidInput
 from npad.pipelines import manifests, pictures, sound
 from npad.pipelines.manifests import holds_files, read_files
@@ -267,19 +267,9 @@ def test_an_archive_is_a_regular_file(tmp_path, kind):
             list(read_files(path, ["a"]))
 
 
-def archive(names, size, mode="w:gz") -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=mode) as content:
-        for name in names:
-            member = tarfile.TarInfo(name)
-            member.size = size
-            content.addfile(member, io.BytesIO(bytes(size)))
-    return buffer.getvalue()
-
-
 def test_an_archive_unpacks_to_a_hundred_times_its_size_at_most(tmp_path, monkeypatch):
     path = tmp_path / "a.tar.gz"
-    path.write_bytes(archive("abc", 1 << 20))
+    write_tar(path, dict.fromkeys("abc", bytes(1 << 20)), "w:gz")
     monkeypatch.setattr(manifests, "MAX_FILE_BYTES", 1 << 20)
     with pytest.raises(InvalidInput, match=r"it has more than 1,048,576 bytes\)$"):
         list(read_files(path, ["c"]))
@@ -308,9 +298,3 @@ def test_a_name_with_control_characters_is_written_as_python_does():
 
     line = as_manifest(0, "a\x1b[31m\n\tb  \u202fc\u202e.png", Empty(), 1)
     assert line == "a\\x1b[31m \\tb  \u202fc\\u202e.png\ta dog\n".replace(" \\tb", " b")
-
-
-def test_a_tensor_of_a_wav_file_from_a_file_on_disk_is_that_of_its_bytes(tmp_path):
-    (tmp_path / "a.wav").write_bytes(wav())
-    with open(tmp_path / "a.wav", "rb") as file:
-        assert torch.equal(read_wav(file, "a", 16000), read_wav(io.BytesIO(wav()), "a", 16000))

@@ -13,7 +13,7 @@ from npad.pipelines.names import language_pair, languages_of
 from npad.serve.limits import Limits
 from npad.serve.models import serve
 from npad.training.prepare import TextData
-from runs import pair_options, refused_here, reversal, run_here
+from runs import pair_options, reversal
 from serve_cases import serving
 
 QUICK = ["--vocabulary", "300", "--units", "8", "--embedding", "6", "--updates", "1"]
@@ -42,16 +42,16 @@ def test_languages_are_two_codes(text):
         language_pair(text)
 
 
-def test_languages_of_the_data_are_stored_with_the_model(tmp_path, capsys, monkeypatch):
+def test_languages_of_the_data_are_stored_with_the_model(tmp_path, npad_here):
     """Prepared or trained with --languages; shown by info, and the server has a route for them."""
     text, folder = reversal(tmp_path / "text", train=60, valid=10), tmp_path / "run"
-    run_here(
-        *(capsys, monkeypatch, "train", folder, "--languages", "tlh-en", *QUICK),
+    npad_here(
+        *("train", folder, "--languages", "tlh-en", *QUICK),
         *pair_options(text),
     )
-    shown = run_here(capsys, monkeypatch, "info", folder, "--json").stdout
+    shown = npad_here("info", folder, "--json").stdout
     assert json.loads(shown)["languages"] == "tlh-en"
-    assert "languages" in run_here(capsys, monkeypatch, "info", folder).stdout
+    assert "languages" in npad_here("info", folder).stdout
     translator = npad.load(folder)
     assert translator.languages == ("tlh", "en")
     with serving(serve("run", translator, Limits())) as client:
@@ -60,9 +60,9 @@ def test_languages_of_the_data_are_stored_with_the_model(tmp_path, capsys, monke
         assert client.post("/translate", asked).status == 200
 
 
-def test_a_folder_without_languages_has_those_of_its_name(tmp_path, capsys, monkeypatch):
+def test_a_folder_without_languages_has_those_of_its_name(tmp_path, npad_here, monkeypatch):
     text, folder = reversal(tmp_path / "text", train=60, valid=10), tmp_path / "en-cs"
-    run_here(capsys, monkeypatch, "train", folder, *QUICK, *pair_options(text))
+    npad_here("train", folder, *QUICK, *pair_options(text))
     assert npad.load(folder).languages == ("en", "cs")
     monkeypatch.chdir(folder)
     assert npad.load(".").languages == ("en", "cs")
@@ -70,13 +70,13 @@ def test_a_folder_without_languages_has_those_of_its_name(tmp_path, capsys, monk
     assert npad.load(tmp_path / "mine").languages is None
 
 
-def test_languages_that_cannot_be_are_refused(capsys, monkeypatch, tmp_path):
+def test_languages_that_cannot_be_are_refused(refused_here, tmp_path):
     asked = ["serve", "--port", "0", "--languages"]
-    line = refused_here(capsys, monkeypatch, *asked, "en-cs")
+    line = refused_here(*asked, "en-cs")
     assert "write --languages en-de=en-cs" in line
-    line = refused_here(capsys, monkeypatch, *asked, "fr=en-cs")
+    line = refused_here(*asked, "fr=en-cs")
     assert "there is no fr among en-de, toy" in line
-    line = refused_here(capsys, monkeypatch, *asked, "en-de=czech")
+    line = refused_here(*asked, "en-de=czech")
     assert "such as en-de, not 'czech'" in line
     with pytest.raises(InvalidInput, match="such as en-de, not 'both'"):
         TextData(("a", "b"), languages="both")

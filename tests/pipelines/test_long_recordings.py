@@ -15,9 +15,9 @@ from npad.hypotheses import Hypothesis
 from npad.models.table import TableModel
 from npad.pipelines import sound as audio
 from npad.pipelines.outputs import Output, Segment, Window
+from npad.pipelines.pipeline import Piece, on_decoded
 from npad.pipelines.transcription import Timestamps, Transcriber
 from npad.pipelines.writers import TRANSCRIPTS
-from runs import printed_here, refused_here
 from speech_cases import RATE, saved, tone
 from speech_cases import whisper as whisper  # a fixture
 
@@ -63,6 +63,22 @@ def test_batches_cross_recordings_and_have_at_most_sixteen_windows():
     list(heard.stream(noises(80.0), Greedy(), max_rows=256))
     assert sum(sizes) >= 40
     assert max(sizes) == 16
+
+
+def test_a_recording_is_finished_if_all_of_its_windows_are():
+    """Its log-probability is their sum, and its progress is in seconds."""
+    heard, seconds = transcriber(), []
+    outcomes = [Output("a", -1.0, Hypothesis((k,), -k, finished=k < 3), "") for k in (1, 2, 3)]
+    pieces = [Piece(None, 0, outcome=outcome) for outcome in outcomes]
+    for count in (2, 3):
+        joined = heard._joined(pieces[:count], "greedy")
+        assert joined.hypothesis == Hypothesis(
+            (1, 2, 3)[:count], -sum((1, 2, 3)[:count]), count < 3
+        )
+        assert joined.log_prob == -count
+    with on_decoded(seconds.append):
+        heard.transcribe(noises(7.0, 2.0), Greedy())
+    assert sum(seconds) == pytest.approx(9, abs=1)
 
 
 def test_alternatives_are_those_of_a_single_window():
@@ -247,23 +263,23 @@ def test_a_length_that_the_writer_did_not_know_is_no_truncation(tmp_path):
     assert len(audio.read(path, RATE)) == RATE
 
 
-def test_subtitles_of_several_files_go_to_a_folder(whisper, tmp_path, capsys, monkeypatch):
+def test_subtitles_of_several_files_go_to_a_folder(whisper, tmp_path, printed_here, refused_here):
     noise = torch.rand(RATE // 4, generator=torch.Generator().manual_seed(0)) - 0.5
     files = [saved(tmp_path / f"{name}.wav", noise, RATE) for name in "ab"]
     folder = tmp_path / "subtitles"
     folder.mkdir()
-    printed_here(capsys, monkeypatch, *arguments(whisper, *files, "--format", "srt", "-o", folder))
+    printed_here(*arguments(whisper, *files, "--format", "srt", "-o", folder))
     assert sorted(path.name for path in folder.iterdir()) == ["a.srt", "b.srt"]
     assert (folder / "a.srt").read_text().startswith("1\n00:00:00")
     (folder / "a.wav").write_bytes(files[0].read_bytes())
     model = ("transcribe", "-m", f"hf:{whisper}", "--format")
-    one = refused_here(capsys, monkeypatch, *model, "srt", *files)
+    one = refused_here(*model, "srt", *files)
     assert (
         one == "srt holds one recording per file, and there are 2; name an existing folder with -o"
     )
-    two = refused_here(capsys, monkeypatch, *model, "vtt", files[0], folder / "a.wav", "-o", folder)
+    two = refused_here(*model, "vtt", files[0], folder / "a.wav", "-o", folder)
     assert "2 files would be written to" in two
-    assert "must be one of" in refused_here(capsys, monkeypatch, *model, "mp3", *files)
+    assert "must be one of" in refused_here(*model, "mp3", *files)
 
 
 def test_a_bad_file_is_refused_before_any_is_transcribed(tmp_path):

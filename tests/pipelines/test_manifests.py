@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import lzma
 import tarfile
 
 import pytest
 
+from media_models import write_tar
 from npad import InvalidInput
 from npad.pipelines import manifests
 from npad.pipelines.manifests import holds_files, read_files, read_manifest
@@ -15,12 +15,8 @@ from npad.pipelines.manifests import holds_files, read_files, read_manifest
 FILES = {"b.wav": b"second" * 999, "a.wav": b"first", "sub/c.wav": b"third"}
 
 
-def archive(path, mode="w", prefix="", files=FILES):
-    with tarfile.open(path, mode) as content:
-        for name, data in files.items():
-            member = tarfile.TarInfo(prefix + name)
-            member.size = len(data)
-            content.addfile(member, io.BytesIO(data))
+def archive(path, mode="w", prefix=""):
+    write_tar(path, {prefix + name: data for name, data in FILES.items()}, mode)
     return path
 
 

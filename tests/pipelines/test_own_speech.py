@@ -12,7 +12,6 @@ from npad import Beam, Greedy
 from npad.pipelines.loading import LONGEST, load
 from npad.pipelines.sound import read
 from npad.storage import checkpoint
-from runs import printed_here, refused_here
 
 RATE, BINS = OPTIONS["sound"]["rate"], OPTIONS["sound"]["bins"]
 
@@ -34,13 +33,13 @@ def test_the_rate_is_the_models_and_a_window_what_it_was_trained_on(folder, tmp_
     assert len(output.windows) >= 3
 
 
-def test_a_stereo_recording_of_a_higher_rate_is_converted(folder, tmp_path, capsys, monkeypatch):
+def test_a_stereo_recording_of_a_higher_rate_is_converted(folder, tmp_path, printed_here):
     samples = tone(500, 0.5, 44100)
     path = record(tmp_path / "cd.wav", samples, 44100, channels=2)
     converted = read(path, RATE)
     assert len(converted) == RATE // 2
     (window,) = load(folder).transcribe([converted], Beam(), 9)
-    shown = printed_here(capsys, monkeypatch, "transcribe", "-m", folder, path, "--max-length", 9)
+    shown = printed_here("transcribe", "-m", folder, path, "--max-length", 9)
     assert shown == f"{window.text}\n"
 
 
@@ -71,21 +70,21 @@ def test_json_is_an_old_name_of_windows(folder, tmp_path, npad_here):
     assert "warning: transcribe --json is now --format windows" in done.stderr
 
 
-def test_the_overlay_shows_attention_over_time(folder, tmp_path, capsys, monkeypatch):
+def test_the_overlay_shows_attention_over_time(folder, tmp_path, printed_here, refused_here):
     path = record(tmp_path / "a.wav", tone(500, 0.5, RATE), RATE)
     base = ("transcribe", "-m", folder, "--max-length", 9, "--overlay", tmp_path / "o.png")
-    printed_here(capsys, monkeypatch, *base, path)
+    printed_here(*base, path)
     assert (tmp_path / "o.png").read_bytes().startswith(b"\x89PNG")
-    wrong = refused_here(capsys, monkeypatch, *base, path, path)
+    wrong = refused_here(*base, path, path)
     assert wrong == "--overlay shows one recording, and there are 2"
 
 
-def test_info_shows_what_a_model_reads(folder, tmp_path, capsys, monkeypatch):
-    shown = printed_here(capsys, monkeypatch, "info", folder)
+def test_info_shows_what_a_model_reads(folder, tmp_path, printed_here):
+    shown = printed_here("info", folder)
     assert "sound" in shown
     assert "rate=8,000 bins=10 channels=8" in shown
     picture = random_model(tmp_path / "picture", "picture")
-    record_ = json.loads(printed_here(capsys, monkeypatch, "info", picture, "--json"))
+    record_ = json.loads(printed_here("info", picture, "--json"))
     assert record_["model"]["source"] == "picture"
     assert record_["parameters"] > 0
 

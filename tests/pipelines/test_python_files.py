@@ -15,7 +15,7 @@ from npad.distributions import DISTRIBUTIONS
 from npad.pipelines.names import ModelReference, PythonName
 from npad.schedules import SCHEDULES
 from npad.search.registry import DECODERS, SELECTORS
-from runs import npad, refused_here
+from runs import npad
 
 
 @pytest.fixture(autouse=True)
@@ -162,13 +162,13 @@ def test_compare_takes_decoders_of_a_file(file, chosen, title, npad_here):
     ],
 )
 def test_an_unusable_name_in_a_file_is_a_one_line_error(
-    name, as_model, as_decoder, file, capsys, monkeypatch
+    name, as_model, as_decoder, file, refused_here
 ):
     name = name.replace("FILE", str(file))
     if as_model is not None:
-        line = refused_here(capsys, monkeypatch, "translate", "-m", name, TEXT)
+        line = refused_here("translate", "-m", name, TEXT)
         assert as_model in line
-    line = refused_here(capsys, monkeypatch, "translate", "-m", "toy", "-d", name, TEXT)
+    line = refused_here("translate", "-m", "toy", "-d", name, TEXT)
     assert (as_decoder or as_model) in line
 
 
@@ -182,10 +182,10 @@ def test_an_unusable_name_in_a_file_is_a_one_line_error(
         ("", "has no 'make'; it defines nothing"),
     ],
 )
-def test_a_file_that_fails_is_one_line(tmp_path, text, message, capsys, monkeypatch):
+def test_a_file_that_fails_is_one_line(tmp_path, text, message, refused_here):
     (tmp_path / "bad.py").write_text(text)
     model = f"{tmp_path / 'bad.py'}:make"
-    assert message in refused_here(capsys, monkeypatch, "translate", "-m", model, TEXT)
+    assert message in refused_here("translate", "-m", model, TEXT)
 
 
 def test_names_of_other_models_run_nothing(tmp_path, monkeypatch):
@@ -216,15 +216,11 @@ def test_a_file_runs_once(tmp_path):
     assert first.load() is first.load()
 
 
-def test_an_engine_refuses_a_decoder_of_a_file(file, capsys, monkeypatch, tmp_path):
+def test_an_engine_refuses_a_decoder_of_a_file(file, tmp_path, refused_here):
     (tmp_path / "in").write_text(TEXT + "\n")
     files = tmp_path / "in", tmp_path / "in"
-    said = refused_here(
-        capsys,
-        monkeypatch,
-        *("evaluate", *files, "-m", "toy", "-d", f"{file}:Twice", "--engine", "local"),
-    )
-    assert "twice" in said
+    options = ("-m", "toy", "-d", f"{file}:Twice", "--engine", "local")
+    assert "twice" in refused_here("evaluate", *files, *options)
 
 
 @pytest.mark.parametrize(
@@ -236,22 +232,24 @@ def test_an_engine_refuses_a_decoder_of_a_file(file, capsys, monkeypatch, tmp_pa
     ],
 )
 def test_an_exception_in_a_users_file_names_the_file_and_line(
-    how, name, message, file, capsys, monkeypatch
+    how, name, message, file, refused_here, monkeypatch
 ):
     monkeypatch.chdir(file.parent)
     lines = file.read_text().splitlines()
     place = {"raise": 'raise ValueError("no such', "torch": "torch.zeros(2) @"}.get(how, "\0")
     number = next((i for i, line in enumerate(lines, start=1) if place in line), 0)
     options = ["translate", "-m", "toy", "-d", f"my.py:Failing(how={how})", TEXT]
-    line = refused_here(capsys, monkeypatch, *options, code=1)
+    line = refused_here(*options, code=1)
     assert line.startswith(f"{name} {message.format(number)}")
 
 
 @pytest.mark.parametrize(("how", "where"), [("npad", " in line "), ("nothing", ": ")])
-def test_a_bug_under_a_users_file_names_the_file_and_npad(how, where, file, capsys, monkeypatch):
+def test_a_bug_under_a_users_file_names_the_file_and_npad(
+    how, where, file, refused_here, monkeypatch
+):
     monkeypatch.chdir(file.parent)
     options = ["translate", "-m", "toy", "-d", f"my.py:Failing(how={how})", TEXT]
-    line = refused_here(capsys, monkeypatch, *options, code=70)
+    line = refused_here(*options, code=70)
     assert line.startswith("this is a bug in my.py, or in npad; NPAD_TRACEBACK=1 shows")
     assert where in line.partition("the traceback: ")[2]
 
@@ -358,18 +356,18 @@ def test_parts_of_a_file_may_be_within_brackets(noise_file, npad_here):
         (["--distribution", "F:Slow"], "derives from npad.distributions.Distribution"),
     ],
 )
-def test_noise_that_cannot_be_is_one_line(noise_file, options, message, capsys, monkeypatch):
+def test_noise_that_cannot_be_is_one_line(noise_file, options, message, refused_here):
     options = [option.replace("F:", f"{noise_file}:") for option in options]
     asked = ("translate", "-m", "toy", "-d", "npad", *options, TEXT)
-    assert message in refused_here(capsys, monkeypatch, *asked)
+    assert message in refused_here(*asked)
 
 
-def test_a_run_is_not_trained_with_noise_of_a_file(noise_file, tmp_path, capsys, monkeypatch):
+def test_a_run_is_not_trained_with_noise_of_a_file(noise_file, tmp_path, refused_here):
     for name in ("a", "b"):
         (tmp_path / name).write_text("na ja\n")
     files = ("--train", tmp_path / "a", tmp_path / "b", "--valid", tmp_path / "a", tmp_path / "b")
     noise = ("--sigma", 0.1, "--distribution", f"{noise_file}:Signs")
-    line = refused_here(capsys, monkeypatch, "train", tmp_path / "run", *files, *noise)
+    line = refused_here("train", tmp_path / "run", *files, *noise)
     assert line.startswith("a run can be resumed only with a schedule and a distribution that npad")
     assert not (tmp_path / "run" / "run.json").exists()
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import media_models
 from npad import InvalidInput
 from npad.pipelines import sound
 from npad.pipelines.sound import log_mel
@@ -15,8 +16,8 @@ from npad.pipelines.sound import log_mel
 RATE = 8000
 
 
-def tone(hertz, seconds=0.5, loudness=0.3):
-    return loudness * torch.sin(2 * math.pi * hertz * torch.arange(int(seconds * RATE)) / RATE)
+def tone(hertz, seconds=0.5):
+    return media_models.tone(hertz, seconds, RATE)
 
 
 def test_a_higher_tone_is_in_a_higher_band():

@@ -48,7 +48,8 @@ def test_subtitles_by_http_are_those_of_the_command(
 def test_an_escaped_cue_shows_what_was_said(tmp_path, npad_here, monkeypatch, whisper):
     """Markup that a model writes is text, not markup, in WebVTT."""
     monkeypatch.setattr(
-        "npad.pipelines.loading._detokenise", lambda tokenizer: lambda tokens: "<i> & --> b"
+        "npad.pipelines.loading.PretrainedDetokeniser",
+        lambda tokenizer: lambda tokens: "<i> & --> b",
     )
     path = saved(tmp_path / "a.wav", recording(0), RATE)
     served = serve("ear", load_as(Transcriber, f"hf:{whisper}"), Limits())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from npad.reproduce import report
-from runs import kill_when, lines, once, printed_here, refused_here, reversal
+from runs import kill_when, lines, once, reversal
 from runs import npad as command
 
 
@@ -67,21 +67,21 @@ def rows_of(folder: Path) -> dict[tuple[str, ...], dict]:
     return {tuple(r["key"]): r["value"] for r in results if r["key"][0] == "row"}
 
 
-def test_an_engine_measures_the_same_rows(finished, tmp_path, capsys, monkeypatch):
+def test_an_engine_measures_the_same_rows(finished, tmp_path, printed_here, refused_here):
     rows = []
     options = [*["--data", finished / "data", "--from", "src", "--model", finished / "run/model"]]
     options += [*["--brief", "--seeds", 1, "--max-length", 4, "--device", "cpu"]]
     for name, engine in (("here", []), ("there", ["--engine", "local"])):
-        printed_here(capsys, monkeypatch, "reproduce", tmp_path / name, *options, *engine)
+        printed_here("reproduce", tmp_path / name, *options, *engine)
         rows.append({key: row["bleu"] for key, row in rows_of(tmp_path / name).items()})
     assert rows[0] == rows[1]
     setup = json.loads((tmp_path / "there/setup.json").read_text())
     assert "engine local" in setup["about"]["machine"]
-    refusal = refused_here(capsys, monkeypatch, *arguments(finished), "--engine", "local")
+    refusal = refused_here(*arguments(finished), "--engine", "local")
     assert refusal == "--engine measures one model; leave out --train-sigmas"
 
 
-def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
+def test_a_folder_holds_the_results_of_one_model(finished, refused_here):
     same = arguments(finished)
     other = [*same[:6], "--model", "en-de", "--max-length", 6]
     for changed, message in (
@@ -89,11 +89,11 @@ def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
         ([*same, "--max-rows", 99], "holds results with the machine"),
         ([*same, "--embedding", 7], "was trained with other options; choose another folder"),
     ):
-        assert message in refused_here(capsys, monkeypatch, *changed)
+        assert message in refused_here(*changed)
     text = finished / "data/test.src"
     kept = text.read_text()
     text.write_text(kept.replace("\n", " nane\n", 1))
-    line = refused_here(capsys, monkeypatch, *same)
+    line = refused_here(*same)
     text.write_text(kept)
     assert "holds results with the weights or the text" in line
 
@@ -119,6 +119,6 @@ def test_a_folder_holds_the_results_of_one_model(finished, capsys, monkeypatch):
         (["--vocabulary", "many"], "--vocabulary must be one or two whole numbers"),
     ],
 )
-def test_mistakes_get_one_line(finished, wrong, message, capsys, monkeypatch, tmp_path):
+def test_mistakes_get_one_line(finished, wrong, message, refused_here, tmp_path):
     data = [] if "--data" in wrong else ["--data", finished / "data", "--from", "src"]
-    assert message in refused_here(capsys, monkeypatch, "reproduce", tmp_path / "r", *data, *wrong)
+    assert message in refused_here("reproduce", tmp_path / "r", *data, *wrong)

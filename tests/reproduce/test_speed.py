@@ -15,7 +15,6 @@ from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.request import Decoding
 from npad.selectors import WithCut
-from runs import printed_here, refused_here
 
 SMALL = {"units": 8, "embedding": 4, "vocabulary": 10, "source": 3, "length": 3, "sentences": 2}
 SMALL_MODEL = [f"--{name}={value}" for name, value in SMALL.items()]
@@ -109,34 +108,32 @@ def test_a_share_is_of_the_fastest_product(monkeypatch):
     assert speed.matrix_rate(torch.device("cpu"), torch.float32) == 2 * 2048**3
 
 
-def test_the_command_explains_its_columns_or_prints_json(capsys, monkeypatch):
+def test_the_command_explains_its_columns_or_prints_json(printed_here, monkeypatch):
     monkeypatch.setattr(speed, "matrix_rate", lambda *_: 1e9)
     options = [*SMALL_MODEL, "-d", "greedy", "-d", "beam", "--rounds", "2"]
-    shown = printed_here(capsys, monkeypatch, "bench", *options)
+    shown = printed_here("bench", *options)
     header = next(line for line in shown.splitlines() if "strategy" in line)
     columns = [column.strip() for column in header.strip("┃").split("┃")][1:]
     legend = shown.partition("\nlatency")[1] + shown.partition("\nlatency")[2]
     for column in columns:
         assert f"\n{column} " in legend
     assert "medians of 2 rounds" in legend
-    printed = printed_here(capsys, monkeypatch, "bench", *options, "--json").splitlines()
+    printed = printed_here("bench", *options, "--json").splitlines()
     records = [json.loads(line) for line in printed]
     assert [record["strategy"] for record in records] == ["greedy", "beam, 5"]
     assert all(record["latency"] > 0 and record["rounds"] == 2 for record in records)
 
 
-def test_ones_own_model_is_timed_on_ones_own_texts(tmp_path, capsys, monkeypatch):
+def test_ones_own_model_is_timed_on_ones_own_texts(tmp_path, printed_here):
     (tmp_path / "few").write_text("danke\n\nna ja\n")
     model = ["bench", "--model", "toy", "--input", tmp_path / "few", "--rounds", 1]
-    printed = printed_here(
-        capsys, monkeypatch, *model, "--sentences", 3, "-d", "beam", "-d", "npad", "--json"
-    )
+    printed = printed_here(*model, "--sentences", 3, "-d", "beam", "-d", "npad", "--json")
     records = {record["strategy"]: record for record in map(json.loads, printed.splitlines())}
     assert list(records) == ["beam, 5", "NPAD-50 + greedy"]
     for record in records.values():
         assert record["share"] is None
         assert min(record["latency"], record["tokens"], record["row_steps"]) > 0
-    shown = printed_here(capsys, monkeypatch, *model, "-d", "greedy")
+    shown = printed_here(*model, "-d", "greedy")
     assert "model toy, sentences 16" in shown
     assert "share" not in shown
 
@@ -172,7 +169,7 @@ def test_the_usual_strategies_have_the_models_defaults():
     ],
     ids=str,
 )
-def test_mistakes_are_one_line(options, message, tmp_path, capsys, monkeypatch):
+def test_mistakes_are_one_line(options, message, tmp_path, refused_here, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "blank").write_text("\n \n")
-    assert message in refused_here(capsys, monkeypatch, "bench", "--device=cpu", *options)
+    assert message in refused_here("bench", "--device=cpu", *options)

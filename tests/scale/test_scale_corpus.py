@@ -8,6 +8,7 @@ import os
 import sys
 from dataclasses import replace
 from inspect import signature
+from pathlib import Path
 
 import pytest
 
@@ -27,10 +28,11 @@ from npad.scale import (
     formats,
     translate_corpus,
 )
+from npad.scale.corpus import _identity
 from npad.scale.worker import Worker, fingerprint
 from npad.search.registry import DECODERS
 from npad.text import files
-from runs import lines, printed_here, refused_here
+from runs import lines
 
 SPEC = ModelSpec("toy", "cpu")
 TEXTS = ["danke", "na ja", "", "ich verstehe nur bahnhof", "danke", "das ist mir wurst"] * 3
@@ -202,16 +204,6 @@ def test_memory_that_is_short_halves_units_and_then_fails_the_text():
     assert all("does not fit in memory" in outcome.reason for outcome in outcomes)
 
 
-def test_a_text_that_is_too_long_is_told(source, tmp_path):
-    spec, reported = replace(SPEC, max_source=6), {}
-    with Local(spec) as workers:
-        corpus = Corpus(source, tmp_path / "out")
-        decoding = Decoding(Greedy())
-        summary = translate_corpus(corpus, workers, spec, decoding, report=reported.__setitem__)
-    assert summary.failed == 6
-    assert reported[4] == "it has 24 tokens and 6 tokens are allowed; split it"
-
-
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
@@ -233,12 +225,21 @@ def test_a_changed_input_or_decoder_is_refused(source, tmp_path, change, rule):
         run(source, tmp_path / "out", **change)
 
 
+def test_a_unit_has_at_least_one_text(source, tmp_path):
+    with pytest.raises(InvalidInput, match="unit must be a whole number of at least 1, not 0"):
+        run(source, tmp_path / "out", unit=0)
+
+
 def test_a_changed_model_is_another_one(trained, tmp_path):
     assert fingerprint(str(trained)) == fingerprint(str(trained))
     assert len({fingerprint(str(trained)), fingerprint("en-de"), fingerprint("toy")}) == 3
     with pytest.raises(InvalidInput, match=r"toy on .* is another model"):
         Worker(replace(SPEC, fingerprint=fingerprint("en-de")))
-    Worker(SPEC.fingerprinted())
+    spec = SPEC.fingerprinted()
+    Worker(spec)
+    identity = _identity(Corpus(Path(__file__), tmp_path / "out"), spec, Decoding(BEAM, 7))
+    assert identity["a model of digest"] == spec.fingerprint == fingerprint(SPEC.model)
+    assert (identity["max_length"], identity["the format"]) == ("7", "text, 1 best")
     (tmp_path / "hf").mkdir()
     (tmp_path / "hf" / "weights").write_bytes(b"1")
     before = fingerprint(f"hf:{tmp_path / 'hf'}")
@@ -291,20 +292,20 @@ def command(source, output, *more):
     return ("translate", "-m", "toy", "-i", source, "-o", output, *more)
 
 
-def test_the_command_writes_what_it_writes_without_an_engine(source, tmp_path, capsys, monkeypatch):
+def test_the_command_writes_what_it_writes_without_an_engine(source, tmp_path, printed_here):
     for end, form in [("text", []), ("moses", ["--nbest", 2]), ("json", ["--json", "--nbest", 2])]:
         for engine in ([], ["--engine", "local", "--window", 4]):
             name = tmp_path / f"{end}{len(engine)}"
-            printed_here(capsys, monkeypatch, *command(source, name, *form, *engine))
+            printed_here(*command(source, name, *form, *engine))
         assert lines(tmp_path / f"{end}0") == lines(tmp_path / f"{end}4")
-    printed_here(capsys, monkeypatch, *command(source, tmp_path / "o.jsonl", "--engine", "local"))
+    printed_here(*command(source, tmp_path / "o.jsonl", "--engine", "local"))
     assert [json.loads(line)["id"] for line in lines(tmp_path / "o.jsonl")] == list(range(18))
 
 
-def test_the_command_reports_lines_and_continues(tmp_path, capsys, monkeypatch, npad_here):
+def test_the_command_reports_lines_and_continues(tmp_path, refused_here, npad_here):
     (tmp_path / "in").write_bytes(POISONED)
     arguments = command(tmp_path / "in", tmp_path / "out", "--engine", "local", "--window", 1)
-    line = refused_here(capsys, monkeypatch, *arguments, "--on-error", "fail")
+    line = refused_here(*arguments, "--on-error", "fail")
     assert "line 2" in line
     assert line.endswith("1 texts are finished: the same command continues after them")
     done = npad_here(*arguments, code=1)
@@ -327,15 +328,15 @@ def test_the_command_reports_lines_and_continues(tmp_path, capsys, monkeypatch, 
         (["--engine", "local", "--chain-parts", 2], "2 parts of chains need NPAD"),
     ],
 )
-def test_options_that_do_not_go_together(source, tmp_path, options, rule, capsys, monkeypatch):
-    assert rule in refused_here(capsys, monkeypatch, *command(source, tmp_path / "out", *options))
+def test_options_that_do_not_go_together(source, tmp_path, options, rule, refused_here):
+    assert rule in refused_here(*command(source, tmp_path / "out", *options))
 
 
-def test_an_engine_needs_files(source, capsys, monkeypatch):
+def test_an_engine_needs_files(source, refused_here):
     text = ("translate", "-m", "toy", "danke", "--engine", "local")
-    assert "give one, and --output" in refused_here(capsys, monkeypatch, *text)
+    assert "give one, and --output" in refused_here(*text)
     device = command("/dev/null", source.parent / "out", "--engine", "local")
-    assert "a corpus must be a file" in refused_here(capsys, monkeypatch, *device)
+    assert "a corpus must be a file" in refused_here(*device)
 
 
 @pytest.mark.parametrize(
@@ -346,19 +347,19 @@ def test_an_engine_needs_files(source, capsys, monkeypatch):
     ],
 )
 def test_an_extra_that_is_missing_is_one_line(
-    tmp_path, source, module, options, rule, capsys, monkeypatch
+    tmp_path, source, module, options, rule, refused_here, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, module, None)
     source = source if module == "ray" else source.rename(tmp_path / "in.parquet")
-    line = refused_here(capsys, monkeypatch, *command(source, tmp_path / "out", *options))
+    line = refused_here(*command(source, tmp_path / "out", *options))
     assert rule in line
 
 
-def test_evaluate_on_an_engine_measures_the_same(source, tmp_path, capsys, monkeypatch):
+def test_evaluate_on_an_engine_measures_the_same(source, tmp_path, printed_here):
     (tmp_path / "ref").write_text("thanks\n" * len(TEXTS))
     arguments = ["evaluate", source, tmp_path / "ref", "-m", "toy", "-d", "npad", "-M", 4, "--json"]
     plain, there = (
-        json.loads(printed_here(capsys, monkeypatch, *arguments, *more))
+        json.loads(printed_here(*arguments, *more))
         for more in ([], ["--engine", "local", "--chain-parts", 2])
     )
     for name in ("nll", "bleu", "chrf", "unique", "signature", "sentences"):

@@ -58,6 +58,16 @@ def test_an_output_is_complete_or_absent(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_finished_unit_is_in_the_files_at_once(tmp_path):
+    """So that a kill loses no more than the unit that is being translated."""
+    with suppress(Killed), continued(tmp_path / "out", IDENTITY, 4) as manifest:
+        for count in (1, 2):
+            write(manifest, slice(count - 1, count))
+            assert (tmp_path / "out.part").read_bytes() == b"".join(UNITS[:count])
+            assert (tmp_path / "out.manifest.jsonl").read_text().count("\n") == count + 1
+        raise Killed
+
+
 @pytest.mark.parametrize("file", ["out.part", "out.manifest.jsonl"])
 def test_whatever_is_cut_off_is_done_again(tmp_path, file):
     begin(tmp_path / "whole", 4)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from npad.scale import ModelSpec, Processes
-from npad.scale.processes import available_cpus, default_workers, on_next_gpu
-from runs import lines, refused_here, run_here
+from npad.scale.processes import _interrupts_ignored, available_cpus, default_workers, on_next_gpu
+from runs import lines
 from scale_cases import (
     SPEC,
     driver,
@@ -45,19 +45,19 @@ def test_killed_workers_lose_and_double_nothing(pool):
     assert pool.deaths == 3
 
 
-def test_a_killed_driver_continues_where_it_stopped(tmp_path, capsys, monkeypatch):
+def test_a_killed_driver_continues_where_it_stopped(tmp_path, refused_here, npad_here):
     source, output = tmp_path / "in", tmp_path / "out"
     texts = sentences(100)
     source.write_text("\n".join(texts) + "\n")
     command = driver(source, output, "--engine", "local")
     with stopped_after(command, tmp_path / "out.manifest.jsonl", units=4):
-        line = refused_here(capsys, monkeypatch, *command[3:])
+        line = refused_here(*command[3:])
         assert "another process is writing" in line
         assert "choose another output" in line
     assert not output.exists()
-    line = refused_here(capsys, monkeypatch, *command[3:], "--sigma", "0.5")
+    line = refused_here(*command[3:], "--sigma", "0.5")
     assert "was begun with the decoder" in line
-    done = run_here(capsys, monkeypatch, *command[3:]).stderr
+    done = npad_here(*command[3:]).stderr
     assert "of 100 lines were finished by an earlier run" in done
     assert int(done.split("npad: ")[1].split(" of")[0]) >= 40
     assert lines(output) == expected(texts, 10)
@@ -114,10 +114,10 @@ def test_an_interrupt_is_one_line_and_says_how_to_continue(tmp_path):
     ],
     ids=["folder", "device"],
 )
-def test_a_model_that_no_worker_can_load_is_one_line(options, rule, tmp_path, capsys, monkeypatch):
+def test_a_model_that_no_worker_can_load_is_one_line(options, rule, tmp_path, refused_here):
     (tmp_path / "in").write_text("danke\n")
     files = ("-i", tmp_path / "in", "-o", tmp_path / "out", "--engine", "processes", "--workers", 1)
-    assert rule in refused_here(capsys, monkeypatch, "translate", *options, *files)
+    assert rule in refused_here("translate", *options, *files)
 
 
 def test_default_workers_are_one_per_gpu_or_cpu_and_take_the_gpus_in_turn(monkeypatch):
@@ -133,3 +133,14 @@ def test_default_workers_are_one_per_gpu_or_cpu_and_take_the_gpus_in_turn(monkey
         "cuda:0",
     ]
     assert on_next_gpu(SPEC, 1).device == "cpu"
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler, None])
+def test_the_handler_of_interrupts_is_put_back(monkeypatch, handler):
+    """None is one that was not set by Python."""
+    called = []
+    monkeypatch.setattr(signal, "signal", lambda *given: called.append(given) or handler)
+    with _interrupts_ignored():
+        pass
+    before = signal.SIG_DFL if handler is None else handler
+    assert called == [(signal.SIGINT, signal.SIG_IGN), (signal.SIGINT, before)]

@@ -76,7 +76,7 @@ def test_so_many_alternatives_are_kept(kept, left):
 def test_a_text_that_failed_in_one_range_of_chains_failed():
     ok, failed = Result(4, (made_of("a"),)), Result(4, (Failed("no memory"),))
     for parts in ([ok, failed], [failed, ok]):
-        merged = parts[0].merged(parts[1:], DECODING.decoder, None)
+        merged = parts[0].merged(parts[1:], DECODING, None)
         assert merged.outcomes == failed.outcomes
 
 

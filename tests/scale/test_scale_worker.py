@@ -18,7 +18,6 @@ from npad.scale.worker import (
     NoMemory,
     Ready,
     Worker,
-    fingerprint,
     load_worker,
     one_line,
     run_remotely,
@@ -147,13 +146,6 @@ def test_threads_and_longest_sources_are_those_of_the_specification():
         torch.set_num_threads(before)
     (outcome,) = worker.run(unit("ich verstehe nur bahnhof")).outcomes
     assert "6 tokens are allowed" in outcome.reason
-
-
-def test_a_worker_with_another_model_than_the_drivers_refuses():
-    assert SPEC.fingerprinted().fingerprint == fingerprint("toy")
-    assert Worker(SPEC.fingerprinted()).run(unit("danke")).outcomes[0].text == "thanks"
-    with pytest.raises(InvalidInput, match=r"toy on .* is another model, or is read by another"):
-        Worker(replace(SPEC, fingerprint="0" * 64))
 
 
 def test_every_candidate_of_a_range_of_chains_has_its_confidence(worker):

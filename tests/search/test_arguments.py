@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ from npad import (
     SteeredSearch,
     StochasticBeam,
 )
-from npad.distributions import Antithetic, Fixed, Gaussian, Orthogonal, StudentT
+from npad.distributions import DISTRIBUTIONS, Antithetic, Fixed, Gaussian, Orthogonal, StudentT
 from npad.models.table import TableModel
 from npad.schedules import (
     SCHEDULES,
@@ -41,11 +42,13 @@ from npad.schedules import (
     Power,
 )
 from npad.search.decoder import Cost
-from npad.search.registry import SELECTORS
-from npad.selectors import GNMTLength, ModelMBR, WithCut, innermost_selector
+from npad.search.registry import DECODERS, SELECTORS
+from npad.search.request import Decoding
+from npad.selectors import GNMTLength, WithCut, innermost_selector
+from npad.training.recipe import Recipe
+from npad.validation import BOUNDS, MAX_SEED
 
 TABLE = TableModel.random(3, 2)
-LARGEST_SEED = 2**64 - 1
 
 
 @pytest.mark.parametrize(
@@ -79,36 +82,39 @@ def test_defaults_are_those_documented(default, explicit):
     assert default == explicit
 
 
+KINDS: list[Any] = [*DECODERS, *SCHEDULES, *DISTRIBUTIONS, *SELECTORS]
+BOUNDED = [
+    pytest.param(kind, field, id=f"{type(kind()).__name__}-{field.name}")
+    for kind in (*KINDS, partial(Noise, sigma=0), Recipe, partial(Decoding, Greedy()))
+    for field in fields(kind())
+    if set(BOUNDS) & set(field.metadata)
+]
+
+
+@pytest.mark.parametrize(("kind", "field"), BOUNDED)
+def test_a_number_may_be_its_bound_and_no_more(kind, field):
+    """Just beyond the bounds in a field's metadata it is refused, at an excluded bound also."""
+    default = field.default
+    step = 1e-9 if "float" in field.type else 1
+
+    def make(number):
+        return kind(**{field.name: (number,) if isinstance(default, tuple) else number})
+
+    bounds = {bound: field.metadata[bound] for bound in BOUNDS if bound in field.metadata}
+    for bound, value in bounds.items():
+        beyond = value - step if bound == "minimum" else value + step
+        inside = value + step if bound == "above" else value * (1 - step)
+        excluded = bound in ("above", "below")
+        make(inside if excluded else value)
+        with pytest.raises(InvalidInput, match=rf"{field.name}\b.* must be"):
+            make(value if excluded else beyond)
+
+
 @pytest.mark.parametrize(
     ("make", "field", "allowed", "refused"),
     [
-        (Beam, "width", 1, 0),
         (partial(Beam, 3), "nbest", 3, 4),
-        (partial(Beam, 3), "nbest", 1, 0),
-        (Diverse, "width", 1, 0),
-        (Diverse, "eta", 0, -1e-9),
-        (Sampling, "samples", 1, 0),
-        (Sampling, "temperature", 1e-300, 0),
-        (Sampling, "top_k", 1, 0),
-        (Sampling, "top_p", 1, 1 + 1e-9),
-        (Sampling, "top_p", 1e-300, 0),
-        (Sampling, "seed", LARGEST_SEED, LARGEST_SEED + 1),
-        (Exact, "budget", 1, 0),
-        (NPAD, "chains", 1, 0),
-        (NPAD, "seed", LARGEST_SEED, LARGEST_SEED + 1),
-        (partial(Noisy, TABLE, Noise(0.3)), "seed", LARGEST_SEED, LARGEST_SEED + 1),
-        (LengthNormalised, "alpha", 0, -1e-9),
-        (GNMTLength, "alpha", 0, -1e-9),
-        (GNMTLength, "beta", 0, -1e-9),
-        (Noise, "sigma", 0, -1e-9),
-        (Power, "p", 0, -1e-9),
-        (Linear, "steps", 1, 0),
-        (Cosine, "steps", 1, 0),
-        (Exponential, "decay", 1e-300, 0),
-        (FirstSteps, "n", 1, 0),
-        (Adaptive, "power", 1e-300, 0),
-        (StudentT, "nu", 2 + 1e-9, 2),
-        (Orthogonal, "block", 1, 0),
+        (partial(Noisy, TABLE, Noise(0.3)), "seed", MAX_SEED, MAX_SEED + 1),
         (Orthogonal, "block", 16, 17),
     ],
 )
@@ -191,14 +197,3 @@ def test_texts_reach_what_compares_them_and_an_output_that_is_checked():
         assert texts.with_texts(repr) is texts
     assert Beam().with_texts(str) == Beam()
     assert Fallback().with_texts(str, repr) == Fallback(text=repr)
-
-
-def test_every_selector_of_the_registry_can_be_made():
-    assert [kind() for kind in SELECTORS] == [
-        MostProbable(),
-        LengthNormalised(),
-        GNMTLength(),
-        MBR(),
-        ModelMBR(),
-        WithCut(),
-    ]

@@ -88,18 +88,6 @@ def tied(draw: random.Random, vocabulary: int) -> list[float]:
 
 @pytest.mark.parametrize("finish", RULES)
 @given(model=tables(), max_length=st.integers(1, 5))
-def test_a_wide_nbest_is_the_enumerated_ranking(finish, model, max_length):
-    truth = sorted(
-        model.outputs(0, max_length), key=lambda one: (one.finished, one.log_prob), reverse=True
-    )
-    width = len(truth) + 1  # larger than the vocabulary
-    found = decode(model, [0], Beam(width, finish, nbest=width), max_length)[0]
-    assert [one.finished for one in found] == [one.finished for one in truth]
-    assert [one.log_prob for one in found] == pytest.approx([one.log_prob for one in truth])
-
-
-@pytest.mark.parametrize("finish", RULES)
-@given(model=tables(), max_length=st.integers(1, 5))
 def test_greedy_is_beam_of_one(finish, model, max_length):
     if (
         finish == "pool"
@@ -240,11 +228,3 @@ def test_beam_stops_when_no_live_hypothesis_can_win(finish):
     found, calls = counted(decode, tie, [0], Beam(2, finish), 50)
     # What is alive can only equal it.
     assert (found[0][0].tokens, calls.search) == ((), 1)
-
-
-@given(model=tables(), width=st.integers(1, 6))
-def test_more_than_nbest_changes_nothing_of_the_first(model, width):
-    for finish in RULES:
-        every = decode(model, [0], Beam(width, finish, nbest=width), 5)
-        some = decode(model, [0], Beam(width, finish, nbest=1), 5)
-        assert_same([every[0][:1]], some)

@@ -35,23 +35,16 @@ every = pytest.mark.parametrize("decoder", **by_name(EVERY))
 @every
 @in_fours
 @given(model=tables(sentences=4), max_length=st.integers(1, 5))
-def test_hypotheses_are_possible_outputs_with_exact_log_prob(decoder, model, max_length):
+def test_hypotheses_are_possible_outputs_with_exact_log_prob_best_first(decoder, model, max_length):
     for sentence, found in enumerate(decode(model, FOUR, decoder, max_length)):
         possible = {
             (output.tokens, output.finished): output.log_prob
             for output in model.outputs(sentence, max_length)
         }
         assert found
+        assert [key(one) for one in found] == sorted((key(one) for one in found), reverse=True)
         for one in found:
             assert one.log_prob == pytest.approx(possible[one.tokens, one.finished], abs=1e-9)
-
-
-@every
-@in_fours
-@given(model=tables(sentences=4), max_length=st.integers(1, 5))
-def test_hypotheses_come_best_first(decoder, model, max_length):
-    for found in decode(model, FOUR, decoder, max_length):
-        assert [key(one) for one in found] == sorted((key(one) for one in found), reverse=True)
 
 
 @every
@@ -163,30 +156,6 @@ def test_predictions_after_the_end_token_are_ignored(decoder, model):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("npad.search.loop.steps_between_checks", lambda device: 8)
         assert_same(decode(SilentAfterTheEnd(model), FOUR, decoder, 9), expected)
-
-
-@every
-@pytest.mark.parametrize(
-    ("table", "output"),
-    [
-        ({(1,) * n: [0.0, 1.0] for n in range(6)}, ((1, 1, 1), False)),
-        ({(): [1.0, 0.0]}, ((), True)),
-    ],
-    ids=["cut-at-max-length", "empty"],
-)
-def test_certain_outputs_have_log_prob_zero(decoder, table, output):
-    model = TableModel({0: table}, dtype=torch.float64)
-    for hypothesis in decode(model, [0], decoder, max_length=3)[0]:
-        assert (hypothesis.tokens, hypothesis.finished) == output
-        assert hypothesis.log_prob == 0.0
-
-
-@every
-def test_an_empty_sentence_is_a_sentence(decoder):
-    """What it means is the model's affair; to a decoder it is a row like any other."""
-    model = TableModel({"": {(): [0.4, 0.6]}, "a": {(): [0.7, 0.3]}}, dtype=torch.float64)
-    together = decode(model, ["a", ""], decoder, 4)
-    assert_same(decode(model, [""], decoder, 4, ids=[1]), [together[1]])
 
 
 @every

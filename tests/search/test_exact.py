@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import Stateless, counted, key, recurrent, summaries, tables, watched
+from cases import Stateless, counted, key, tables, watched
 from npad import Beam, Exact, Special, decode
 from npad.errors import ModelError
 from npad.models.table import TableModel
@@ -118,12 +118,3 @@ def test_of_equals_the_beams_output_stays():
             decode(model, [0], decoder, 8)[0] for decoder in (Beam(width), Exact(beam=Beam(width)))
         )
         assert (exact.tokens, exact.proven) == (beam.tokens, True)
-
-
-def test_batches_and_networks():
-    model, source = recurrent(vocabulary=5), summaries(4)
-    found = decode(model, source, Exact(50_000), max_length=7)
-    wide = decode(model, source, Beam(2000), max_length=7)
-    for one, other in zip(found, wide, strict=True):
-        assert one[0].proven
-        assert one[0].log_prob >= other[0].log_prob - 1e-9

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attention_cases import SOURCE, build
-from cases import assert_clean_scores, counted, make_decoder, recurrent, summaries
+from cases import assert_clean_scores, counted, recurrent, summaries
 from npad import (
     MBR,
     NPAD,
@@ -26,10 +26,7 @@ from npad import (
 )
 from npad.metrics.registry import METRICS
 from npad.models.table import TableModel
-from npad.search.defaults import Defaults
-from npad.search.registry import DECODERS
 from npad.selectors import ModelMBR, WithCut, _letters
-from npad.specs import label
 from steered_cases import steered
 
 EVERY_OUTPUT = Beam(300)
@@ -71,18 +68,6 @@ def test_the_whole_distribution_as_references_gives_the_true_expected_utility(
     assert true == pytest.approx(sorted(true, reverse=True), rel=1e-5)
     if candidates is EVERY_OUTPUT:
         assert len(found) == len(outputs)
-
-
-def test_many_samples_stand_for_the_distribution():
-    model = TableModel.random(3, 2, 4, dtype=torch.float64)
-    exact, sampled = (
-        decode(model, [0], MBRDecoding(EVERY_OUTPUT, references, selector), 3)[0]
-        for references, selector in (
-            (EVERY_OUTPUT, ModelMBR(overlap)),
-            (Sampling(4000), MBR(overlap)),
-        )
-    )
-    assert sampled[0].tokens == exact[0].tokens
 
 
 @pytest.mark.parametrize("selector", [MBR(), ModelMBR("bleu"), MBR("wer"), WithCut(MBR())])
@@ -145,34 +130,6 @@ def test_the_utility_compares_texts(comparing):
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "expected"),
-    [
-        (
-            "mbr-decoding",
-            {"inner": "npad", "chains": 9, "pseudo_references": "sampling(samples=20)"},
-            MBRDecoding(NPAD(chains=9), Sampling(20)),
-        ),
-        (
-            "mbr-decoding",
-            {"width": 3, "pseudo_references": "epsilon", "selector": "model-mbr(utility=bleu)"},
-            MBRDecoding(Beam(3), DECODERS.parse("epsilon"), ModelMBR("bleu")),
-        ),
-        ("mbr-decoding", {"seed": 3}, MBRDecoding(Beam(), Sampling(seed=3))),
-        ("mbr-decoding", {"seed": 3, "inner": "npad"}, MBRDecoding(NPAD(seed=3), Sampling(seed=3))),
-    ],
-)
-def test_the_command_line_spells_it(name, settings, expected):
-    decoder = make_decoder(name, settings)
-    assert decoder == expected
-    assert DECODERS.parse(label(decoder).replace(",text=no", "")) == decoder
-
-
-def test_a_model_that_continues_text_does_not_wrap_it():
-    defaults = Defaults(Noise(0.1, relative=True), WithCut())
-    assert make_decoder("mbr-decoding", {}, defaults) == MBRDecoding()
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"selector": LengthNormalised()}, r"its selector must be MBR\(\) or ModelMBR\(\), not"),
@@ -184,8 +141,3 @@ def test_a_model_that_continues_text_does_not_wrap_it():
 def test_mistakes_are_one_clear_line(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         MBRDecoding(**arguments)
-
-
-def test_options_of_samples_do_not_go_with_a_beam():
-    with pytest.raises(InvalidInput, match="--samples does not go with --inner beam"):
-        make_decoder("mbr-decoding", {"samples": 9})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import npad
-from cases import make_decoder, recurrent, summaries, tables
+from cases import recurrent, summaries, tables
 from npad import (
     MBR,
     NPAD,
@@ -25,19 +25,12 @@ from npad import (
     Selected,
     decode,
 )
-from npad.cli.main import main
-from npad.search.defaults import Defaults
-from npad.search.registry import DECODERS
 from npad.search.selected import is_mbr_on_a_beam
 from npad.selectors import GNMTLength, WithCut
 from npad.specs import label
-from runs import printed_here
 
-TOY = npad.load("toy")
 INNERS = [Beam(4), Beam(4, "pool"), Diverse(3, 0.5), Sampling(6), BestOf((Greedy(), Beam(3)))]
 SELECTORS = [LengthNormalised(), GNMTLength(), MBR(), MostProbable()]
-OWN = Defaults()
-OPEN_ENDED = Defaults(Noise(0.1, relative=True), WithCut())
 
 
 def outputs(found):
@@ -111,48 +104,6 @@ def test_decoders_without_candidates_are_refused(arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "defaults", "expected"),
-    [
-        (
-            "beam",
-            {"width": 3, "nbest": 2, "selector": "mbr"},
-            OWN,
-            Selected(Beam(3, nbest=2), MBR()),
-        ),
-        ("beam", {"selector": "most-probable"}, OWN, Beam()),
-        ("sampling", {"selector": "mbr", "seed": 3}, OWN, Selected(Sampling(seed=3), MBR())),
-        (
-            "beam(width=3)",
-            {"selector": "length-normalised"},
-            OWN,
-            Selected(Beam(3), LengthNormalised()),
-        ),
-        ("selected", {"selector": "mbr", "width": 3}, OWN, Selected(Beam(3), MBR())),
-        ("selected", {"inner": "sampling", "samples": 9}, OWN, Selected(Sampling(9))),
-        ("beam", {}, OPEN_ENDED, Selected(Beam(), WithCut())),
-        ("beam(width=3)", {}, OPEN_ENDED, Selected(Beam(3), WithCut())),
-        ("beam", {"selector": "most-probable"}, OPEN_ENDED, Beam()),
-        ("greedy", {}, OPEN_ENDED, Greedy()),
-        ("sampling", {"selector": "mbr"}, OPEN_ENDED, Selected(Sampling(), MBR())),
-    ],
-)
-def test_the_option_wraps_the_decoder(name, settings, defaults, expected):
-    """Where a model continues text, cut outputs compete unless the options say otherwise."""
-    decoder = make_decoder(name, settings, defaults)
-    assert decoder == expected
-    assert DECODERS.parse(label(decoder)) == decoder
-
-
-def test_a_decoder_without_candidates_has_no_selector():
-    with pytest.raises(InvalidInput, match="--selector does not go with --decoder greedy"):
-        make_decoder("greedy", {"selector": "mbr"})
-    with pytest.raises(InvalidInput, match=r"--selector does not go with --decoder exact\(budget"):
-        make_decoder("exact(budget=5)", {"selector": "mbr"})
-    with pytest.raises(InvalidInput, match="NPAD has a selector of its own"):
-        make_decoder("selected", {"inner": "npad"})
-
-
-@pytest.mark.parametrize(
     ("decoder", "recognised"),
     [
         (Selected(Beam(5), MBR()), True),
@@ -171,20 +122,9 @@ def test_mbr_on_one_beam_is_recognised(decoder, recognised):
     assert is_mbr_on_a_beam(decoder) is recognised
 
 
-def test_the_command_warns_of_mbr_on_a_beam_in_one_line(capsys, monkeypatch):
+def test_the_command_warns_of_mbr_on_a_beam_in_one_line(npad_here):
     for decoder, warned in (("beam", 1), ("sampling", 0)):
-        monkeypatch.setattr(
-            "sys.argv",
-            ["npad", "translate", "-m", "toy", "-d", decoder, "--selector", "mbr", "na ja"],
-        )
-        with pytest.raises(SystemExit, match="0"):
-            main()
-        lines = capsys.readouterr().err.splitlines()
+        done = npad_here("translate", "-m", "toy", "-d", decoder, "--selector", "mbr", "na ja")
+        lines = done.stderr.splitlines()
         assert len(lines) == warned
         assert all(line.startswith("npad: warning: MBR on one beam's list") for line in lines)
-
-
-def test_the_help_shows_it(capsys, monkeypatch):
-    shown = " ".join(printed_here(capsys, monkeypatch, "translate", "--help").split())
-    assert "--decoder beam --selector length-normalised" in shown
-    assert "sampling, beam, npad: which candidate is returned" in shown

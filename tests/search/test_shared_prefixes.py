@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -193,9 +191,3 @@ def test_invalid_logits_are_reported(decoder):
     model.logits.weight.fill_(torch.nan)
     with pytest.raises(ModelError, match="returned NaN"):
         decode(model, SOURCE, decoder, 8)
-
-
-def test_samples_of_chains_share_too(decode_both_ways):
-    decoder = NPAD(SharedSampling(3), 5, replace(AT_OUTPUT, sigma=0.2))
-    _, fewer, calls = decode_both_ways(Prepared(build()), SOURCE, decoder, 8)
-    assert fewer < calls

@@ -15,14 +15,13 @@ from npad import (
     Greedy,
     InvalidInput,
     LengthNormalised,
-    MostProbable,
     Noise,
     Sampling,
     decode,
 )
 from npad.hypotheses import Hypotheses
 from npad.models.table import TableModel
-from npad.selectors import GNMTLength, WithCut, with_texts
+from npad.selectors import GNMTLength, WithCut
 
 # The first token 1 (0.9) goes on without an end within three tokens; the end at once has 0.1.
 ENDLESS = TableModel({0: {(): [0.1, 0.9], (1,): [0.0, 1.0], (1, 1): [0.0, 1.0]}})
@@ -77,10 +76,3 @@ def test_with_cut_has_the_needs_and_limits_of_its_selector():
         NPAD(Exact(), selector=WithCut(LengthNormalised()))
     with pytest.raises(InvalidInput, match="selector must be a function of the candidates"):
         WithCut(3)
-
-
-def test_mbr_inside_compares_texts():
-    assert with_texts(WithCut(MBR()), str) == WithCut(MBR(text=str))
-    assert with_texts(MBR(text=repr), str) == MBR(text=repr)
-    for selector in (MostProbable(), WithCut(LengthNormalised())):
-        assert with_texts(selector, str) is selector

@@ -16,7 +16,6 @@ from npad.serve.bodies import MAX_FIELDS
 from npad.serve.limits import Limits
 from npad.serve.models import serve
 from npad.serve.options import LONGEST_VALUE, decoding_for
-from npad.serve.security import SHORTEST_TOKEN, ensure_reachable
 from npad.serve.service import PIECE, in_pieces
 from serve_cases import (
     BOUNDARY,
@@ -163,20 +162,6 @@ def test_options_are_bounded(allowed, refused):
         decoding_for(toy.model(), refused, Limits())
 
 
-def test_a_token_has_at_least_so_many_characters():
-    ensure_reachable("0.0.0.0", "x" * SHORTEST_TOKEN)
-    assert SHORTEST_TOKEN == 8
-    with pytest.raises(InvalidInput, match="at least 8"):
-        ensure_reachable("0.0.0.0", "x" * 7)
-
-
-@pytest.mark.parametrize(
-    ("site", "status"), [("same-origin", 200), ("none", 200), ("same-site", 403)]
-)
-def test_another_origin_of_the_same_site_is_refused(client, site, status):
-    assert client.post("/v1/decode", ASKED, Sec_Fetch_Site=site).status == status
-
-
 def test_so_many_connections_are_served_and_one_more_is_not():
     with serving(limits=Limits(connections=3)) as client:
         first, second = client.connect(), client.connect()
@@ -213,13 +198,3 @@ def test_a_chain_of_beams_counts_the_calls_of_all_its_rows():
                 steps = len(event.data["tokens"]) + event.data["finished"]
                 assert event.data["calls"] == 1 + (steps - 1) * 2
                 assert steps > 2
-
-
-def test_the_confidence_of_several_lines_is_not_that_of_one():
-    model = toy_model()
-    object.__setattr__(model.pipeline, "confidence", lambda hypothesis: 7.0)
-    with serving(model) as client:
-        asked = {"target": "en", "decoder": "greedy"}
-        for text, confidence in (("danke\n", 7.0), ("danke\nna ja", None), ("danke", 7.0)):
-            answer = client.post("/translate", asked | {"q": text}).json
-            assert answer["confidence"] == confidence

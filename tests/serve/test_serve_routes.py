@@ -224,7 +224,11 @@ def test_confidence_is_that_of_the_translator():
         assert not client.get("/v1/models").json["data"][0]["confidence"]
         object.__setattr__(model.pipeline, "confidence", lambda h: 10.123 * len(h.tokens))
         assert client.get("/v1/models").json["data"][0]["confidence"]
-        assert client.post("/translate", translation).json["confidence"] == 10.12
+        for text, confidence in (("danke", 10.12), ("danke\n", 10.12), ("danke\nna ja", None)):
+            assert (
+                client.post("/translate", translation | {"q": text}).json["confidence"]
+                == confidence
+            )
         decoded = client.post("/v1/decode", {"text": "danke", "decoder": "greedy"}).json
         assert decoded["results"][0]["confidence"] == 10.12
         scored = client.post("/v1/score", {"text": "danke", "target": "thanks to me"}).json

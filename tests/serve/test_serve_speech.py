@@ -91,11 +91,6 @@ def test_a_bad_form_is_refused(client, body, kind, status):
     assert answer.error
 
 
-def test_a_large_recording_is_refused():
-    with serving(hearing_model(), limits=Limits(audio=1000)) as client:
-        assert post_recording(client, wav(5)).status == 413
-
-
 def test_texts_and_recordings_are_refused_by_the_other_models(client):
     answer = client.post("/v1/decode", {"text": "danke", "model": "ear"})
     assert answer.status == 400

@@ -135,7 +135,10 @@ def test_the_noise_shown_is_the_noise_of_the_chain():
 
 @pytest.mark.parametrize(
     "options",
-    [{"chains": 9}, {"decoder": "beam", "width": 4}, {"inner": "beam", "chains": 3}],
+    [
+        *[{"chains": 9}, {"decoder": "beam", "width": 4}, {"inner": "beam", "chains": 3}],
+        {"decoder": "sampling", "samples": 5},
+    ],
     ids=str,
 )
 def test_a_repeated_stream_is_equal_to_the_digit(client, options):

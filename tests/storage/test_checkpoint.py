@@ -292,3 +292,16 @@ def test_a_model_that_does_not_fit_in_memory_is_not_called_damaged(folder, monke
     monkeypatch.setattr(checkpoint, "AttentionModel", fail)
     with pytest.raises(OutOfMemory, match="load the model on a larger machine"):
         checkpoint.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("about", "kind", "files"),
+    [
+        ({"model": {}}, "text", ("source.tokenizer.json", "target.tokenizer.json")),
+        ({"model": {"source": "image"}}, "image", ("target.tokenizer.json",)),
+        ({"model": 3}, "text", ("source.tokenizer.json", "target.tokenizer.json")),
+    ],
+)
+def test_pictures_and_sounds_have_no_tokenizer(about, kind, files):
+    assert checkpoint.source_kind(about) == kind
+    assert checkpoint.tokenizer_files(about) == files

@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from npad import InvalidInput
 from speech_cases import corpus as corpus  # a fixture
 from speech_cases import tone
 from studies import digits
@@ -44,12 +43,6 @@ def test_noise_has_the_level_it_says(decibels):
     noise = with_noise(sound, decibels, seed=1) - sound
     ratio = sound.square().mean() / noise.square().mean()
     assert 10 * math.log10(ratio) == pytest.approx(decibels, abs=0.3)
-
-
-def test_an_archive_that_is_none_is_refused(tmp_path):
-    (tmp_path / "fsdd.tar.xz").write_text("no archive")
-    with pytest.raises(InvalidInput, match=r"cannot read .*fsdd.tar.xz"):
-        read_takes(tmp_path / "fsdd.tar.xz", range(5), RATE)
 
 
 def test_strings_to_train_on_are_clean_or_noisy(corpus):

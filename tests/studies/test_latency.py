@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from npad.engine.cost import clocked_by, count_calls
-from npad.errors import InvalidInput
 from npad.reproduce.record import Record
 from studies.latency import experiment, report
 
@@ -64,12 +63,3 @@ def test_a_beam_is_found_to_be_faster_and_better_where_it_is(study):
     assert results.rows["greedy"].times[1].machine
     assert results.best(["beam"], 1, cost["beam 2"]) == "beam 2"
     assert any("No NPAD is as fast as beam 2" in found for found in report.findings(results))
-
-
-def test_a_mistake_is_one_line(study, tmp_path):
-    arguments, _ = study
-    place = arguments.index("--data") + 1
-    with pytest.raises(InvalidInput, match=r"there is no .*valid\.de, plain, \.gz or \.xz"):
-        experiment.main([*arguments[:place], str(tmp_path), *arguments[place + 1 :]])
-    with pytest.raises(InvalidInput, match="usage"):
-        report.main([])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shutil
 import subprocess
 import sys
@@ -20,9 +18,8 @@ from npad.evaluate.bootstrap import Difference
 from npad.models.cgru.model import AttentionModel
 from npad.reproduce import report
 from npad.reproduce.claims import verdict
-from npad.reproduce.record import NotMeasured, Record
+from npad.reproduce.record import Record
 from npad.search.beam import Beam
-from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.storage import checkpoint
 from npad.text.subwords import Subwords
@@ -192,38 +189,6 @@ def test_the_best_of_all_is_unbeaten(captioned):
     expected = np.mean([a >= b - 1e-3 for a, b in zip(scores[0], best, strict=True)])
     assert unbeaten(bench, "test", greedy, [greedy, wide]) == expected
     assert unbeaten(bench, "test", wide, [wide]) == 1.0
-
-
-def test_selected_outputs_are_among_the_candidates(captioned):
-    lines = (captioned / "report/results.jsonl").read_text().splitlines()
-    rows = {tuple(e["key"]): e["value"] for e in map(json.loads, lines) if e["key"][0] == "row"}
-    chosen = {key: row for key, row in rows.items() if "|selector:mbr" in key[2]}
-    assert chosen
-    for (_, set_name, signature), row in chosen.items():
-        plain = rows["row", set_name, re.sub(r"\|selector:[^|]*", "", signature)]
-        assert row["nll"] >= plain["nll"] or row["finished"] > plain["finished"]
-        assert (row["calls"], row["seconds"]) == (plain["calls"], plain["seconds"])
-
-
-def test_undecoded_outputs_cannot_be_measured(captioned, tmp_path):
-    bench = bench_of(captioned, CAPTION)
-    with pytest.raises(NotMeasured, match=r"h.jsonl.gz has no outputs of .*; decode it first"):
-        bench.row("test", Exact(7))
-    (tmp_path / "empty.jsonl.gz").touch()
-    with pytest.raises(SystemExit, match="holds no hypotheses; make it with `decode`"):
-        tasks.main(["report", str(tmp_path / "empty.jsonl.gz"), str(tmp_path / "report")])
-
-
-def test_hypotheses_of_other_references_are_not_continued(captioned, pictures, tmp_path):
-    file = tmp_path / "h.jsonl.gz"
-    shutil.copy(captioned / "h.jsonl.gz", file)
-    with pytest.raises(SystemExit, match="has hypotheses of another set valid"):
-        decode("caption", captioned / "model", pictures, file, "--valid", 5)
-
-
-def test_a_model_of_another_task_is_refused(captioned, corpus, tmp_path):
-    with pytest.raises(SystemExit, match="is a model of a picture, not of a sound"):
-        decode("speech", captioned / "model", corpus, tmp_path / "h.jsonl.gz")
 
 
 def test_decoding_needs_few_packages():

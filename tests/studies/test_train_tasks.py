@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from media import write_flickr
-from npad import Greedy, InvalidInput, decode
+from npad import Greedy, decode
 from npad.models.encoders.efficientnet import EfficientNet
-from npad.storage import checkpoint, jsonl
+from npad.storage import checkpoint
 from npad.training import prepare as preparing
 from npad.training import run
 from npad.training.sources import SourceKind
@@ -17,7 +17,7 @@ from npad.training.store import Store
 from runs import TINY
 from speech_cases import corpus  # noqa: F401, a fixture
 from studies.tasks import train as train_tasks
-from studies.tasks.train import data_of, epoch_seconds, main, shuffle, train, write
+from studies.tasks.train import data_of, main, shuffle, train, write
 
 OPTIONS = {
     "caption": TINY,
@@ -95,13 +95,6 @@ def test_features_in_the_store_are_those_of_the_model(tmp_path, data):
     )
 
 
-def test_a_store_of_features_is_not_one_of_pixels(tmp_path, data):
-    write("caption-scratch", data, tmp_path / "pixels")
-    with pytest.raises(InvalidInput, match="is not a store for caption; leave out --store"):
-        data_of("caption", data, tmp_path / "run", tmp_path / "pixels")
-    assert data_of("caption-scratch", data, tmp_path / "run", tmp_path / "pixels").name == "pixels"
-
-
 def test_short_strings_are_trained_on_and_not_validated_on(tmp_path, data):
     opened = write("speech", data, tmp_path / "store")
     words = {}
@@ -111,14 +104,6 @@ def test_short_strings_are_trained_on_and_not_validated_on(tmp_path, data):
         texts = [opened.subwords[1].decode([t for t in row if t]) for row in rows]
         words[split] = {len(text.split()) for text in texts}
     assert words == {"train": set(range(1, 9)), "valid": set(range(3, 9))}
-
-
-def test_the_time_of_an_epoch_is_that_of_its_second_half(tmp_path):
-    log = tmp_path / "log.jsonl"
-    for update, seconds in ((10, 50.0), (20, 60.0), (30, 62.0), (40, 64.0)):
-        jsonl.append(log, {"update": update, "seconds": seconds, "perplexity": 2.0})
-    jsonl.append(log, {"update": 40, "seconds": 65.0, "valid_perplexity": 2.0})
-    assert epoch_seconds(log) == pytest.approx(0.2 * 40 + 1)
 
 
 def test_the_same_command_continues_an_interrupted_training(tmp_path, data, capsys):

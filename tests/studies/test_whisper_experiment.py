@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from npad import InvalidInput
 from npad.metrics.wer import Wer
 from runs import ROOT
 from speech_cases import corpus as corpus  # a fixture
@@ -97,11 +96,6 @@ def test_the_report_has_a_row_a_system_and_a_plot(ran, tmp_path):
     assert (tmp_path / "report/wer.png").stat().st_size > 1000
     again = render(Results(read_entries(tmp_path / "report/hypotheses.jsonl.xz")))
     assert again == text
-
-
-def test_a_report_needs_results():
-    with pytest.raises(InvalidInput, match="run the experiment first"):
-        Results([{"about": {}}])
 
 
 def test_the_committed_report_is_what_its_hypotheses_say():

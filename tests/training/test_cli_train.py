@@ -12,7 +12,7 @@ import npad as package
 from npad.cli.main import main
 from npad.engine.devices import PRECISIONS
 from npad.storage import checkpoint
-from runs import lines, pair_options, printed_here, refused_here, text_files
+from runs import lines, pair_options, text_files
 
 
 def test_training_leaves_a_log_and_a_picture(trained):
@@ -37,24 +37,12 @@ def test_prepare_makes_a_store_that_train_takes(corpus, tmp_path, npad_here):
 
 
 def test_training_in_a_precision_that_the_device_cannot_do_is_one_line(
-    corpus, tmp_path, capsys, monkeypatch
+    corpus, tmp_path, refused_here, monkeypatch
 ):
     monkeypatch.setitem(PRECISIONS, "bfloat16", torch.uint16)
     options = [*pair_options(corpus), "--device", "cpu", "--precision", "bfloat16"]
-    line = refused_here(capsys, monkeypatch, "train", tmp_path / "run", *options)
+    line = refused_here("train", tmp_path / "run", *options)
     assert line.startswith("cpu cannot compute in bfloat16; use another precision (")
-
-
-def test_an_interrupted_training_says_how_it_continues(tmp_path, capsys, monkeypatch):
-    def interrupted(folder, *_):
-        folder.mkdir()
-        (folder / "run.json").touch()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("npad.training.run.train", interrupted)
-    run = tmp_path / "run"
-    line = refused_here(capsys, monkeypatch, "train", run, "--data", "store", code=130)
-    assert line == f"interrupted; npad train {run} --resume continues"
 
 
 def test_training_options_reach_the_model_and_the_recipe(monkeypatch, tmp_path):
@@ -96,12 +84,12 @@ def test_training_options_reach_the_model_and_the_recipe(monkeypatch, tmp_path):
     )
 
 
-def test_a_task_is_trained_from_files_and_a_manifest(tmp_path, capsys, monkeypatch):
+def test_a_task_is_trained_from_files_and_a_manifest(tmp_path, printed_here):
     files = media.corpus(tmp_path / "files", "caption", 6, 4)
     pairs = ["--train", *files["train"], "--valid", *files["valid"]]
     tiny = ["--units", "8", "--embedding", "8", "--updates", "3", "--vocabulary", "280"]
     command = ["train", tmp_path / "run", "--task", "caption", *pairs, *tiny, "--size", "16"]
-    out = printed_here(capsys, monkeypatch, *command, "--device", "cpu", "--no-augment")
+    out = printed_here(*command, "--device", "cpu", "--no-augment")
     assert f"Try it: npad caption --model {tmp_path / 'run'}" in out
     saved = checkpoint.load(tmp_path / "run")
     assert saved.model.options["source_options"]["size"] == 16
@@ -121,9 +109,9 @@ def test_a_task_is_trained_from_files_and_a_manifest(tmp_path, capsys, monkeypat
         (["--task", "speech", "--network", "vgg"], "a sound has no feature 'network'"),
     ],
 )
-def test_a_mistake_in_a_tasks_options_is_one_line(tmp_path, capsys, monkeypatch, options, message):
+def test_a_mistake_in_a_tasks_options_is_one_line(tmp_path, refused_here, options, message):
     files = media.corpus(tmp_path / "files", "caption", 2, 2)
     pairs = ["--train", *files["train"], "--valid", *files["valid"]]
-    line = refused_here(capsys, monkeypatch, "train", tmp_path / "run", *pairs, *options)
+    line = refused_here("train", tmp_path / "run", *pairs, *options)
     assert message in line
     assert not (tmp_path / "run").exists()

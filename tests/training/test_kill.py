@@ -8,17 +8,7 @@ import pytest
 
 from npad.storage import checkpoint
 from npad.training.loop import load_checkpoint
-from runs import (
-    begun,
-    kill_when,
-    npad,
-    once,
-    pair_options,
-    printed_here,
-    refused,
-    reversal,
-    weights,
-)
+from runs import begun, kill_when, npad, once, pair_options, refused, reversal, weights
 
 RECIPE = "--vocabulary 300 --units 16 --embedding 12 --batch 200"
 RECIPE += " --epochs 2 --checkpoint 3 --sigma 0.1 --lr 0.01"
@@ -48,7 +38,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment, capsys, monkeypatch):
+def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment, printed_here):
     signs, delay = MOMENTS[moment]
     run = tmp_path / "run"
 
@@ -59,7 +49,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment, capsy
     last = checkpoint.newest(run, "checkpoint")
     if last is not None:
         load_checkpoint(last)  # is sound, whatever was going on
-    printed_here(capsys, monkeypatch, "train", run, "--resume")
+    printed_here("train", run, "--resume")
     assert weights(run) == weights(whole / "run")
     assert weights(run, "best") == weights(whole / "run", "best")
     assert not list(run.glob(".*"))  # nothing left over
@@ -67,7 +57,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(tmp_path, whole, moment, capsy
 
 @pytest.mark.parametrize(("number", "name"), [(2, "interrupted"), (15, "terminated")])
 def test_the_command_says_how_an_interrupted_run_goes_on(
-    tmp_path, whole, number, name, capsys, monkeypatch
+    tmp_path, whole, number, name, printed_here
 ):
     run = tmp_path / "run"
     command = arguments(run, whole / "text")
@@ -80,19 +70,19 @@ def test_the_command_says_how_an_interrupted_run_goes_on(
         last = checkpoint.newest(run, "checkpoint")
         written, line = f"{last.name} is written", process.stderr.read().decode().splitlines()[-1]
     assert line == f"npad: {name}; {written}; npad train {run} --resume continues"
-    printed_here(capsys, monkeypatch, "train", run, "--resume")
+    printed_here("train", run, "--resume")
     assert weights(run) == weights(whole / "run")
     assert weights(run, "best") == weights(whole / "run", "best")
 
 
-def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, whole, capsys, monkeypatch):
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, whole, printed_here):
     """A limit on the size of files stands in for the disk: a checkpoint does not fit."""
     run = tmp_path / "run"
-    printed_here(capsys, monkeypatch, *arguments(run, whole / "text"), "--updates", 6)
+    printed_here(*arguments(run, whole / "text"), "--updates", 6)
     before = weights(run)
     line = refused("train", run, "--resume", "--updates", 999, limit="ulimit -f 40", code=1)
     assert "cannot write" in line
     assert "File too large" in line
     assert weights(run) == before
-    printed_here(capsys, monkeypatch, "train", run, "--resume", "--updates", 999)
+    printed_here("train", run, "--resume", "--updates", 999)
     assert weights(run) == weights(whole / "run")

@@ -19,7 +19,7 @@ from npad.storage.regular import seal
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, Subwords
 from npad.training import prepare as module
 from npad.training.prepare import prepare
-from npad.training.sources import Side
+from npad.training.sources import Side, mapped
 from npad.training.store import Store
 from runs import reversal, small_store
 
@@ -232,3 +232,73 @@ def test_a_tokenizer_of_another_size_is_refused(tmp_path):
     Subwords.learn(["x"], 257).save(store.folder / "target.tokenizer.json")
     with pytest.raises(StorageError, match=r"target.tokenizer.json has 257 tokens, not \d+"):
         _ = store.subwords
+
+
+def test_progress_is_reported_by_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 50)
+    text, reported = reversal(tmp_path / "text", train=120), []
+    files = (text / "train.src", text / "train.tgt")
+    prepare(
+        tmp_path / "store", files, vocabulary=(300, 300), progress=lambda *x: reported.append(x)
+    )
+    reading = [("reading", 50, 0), ("reading", 100, 0)]
+    encoding = [("encoding", done, 120) for done in (50, 100, 120)]
+    assert reported == [*reading, *reading, ("learning subwords", 0, 0), *encoding]
+
+
+def test_pairs_of_the_largest_length_are_kept(tmp_path):
+    whole = small_store(tmp_path)
+    longest = max(int(side.lengths.max()) for side in (whole.train.source, whole.train.target))
+    files = (tmp_path / "text/train.src", tmp_path / "text/train.tgt")
+    tokenizers = tuple(whole.folder / f"{side}.tokenizer.json" for side in ("source", "target"))
+    for length in (longest, longest - 1):
+        options = {"tokenizers": tokenizers, "max_length": length}
+        counts = prepare(tmp_path / f"{length}", files, **options).about["splits"]["train"]
+        assert counts["kept"] + counts["long"] == 120
+        assert (counts["long"] > 0) == (length < longest)
+    counts, lines = module.Counts(), [("123456", "12"), ("1", "1234567"), ("1234567", "1")]
+    assert list(module._without_long_lines(lines, 6, counts)) == lines[:1]
+    assert (counts.pairs, counts.long) == (2, 2)
+
+
+def test_the_defaults_are_those_of_the_help():
+    text, media = module.TextData(("a", "a")), module.MediaData(("a", "a"))
+    assert (text.vocabulary, text.max_length, text.sample) == ((8000, 8000), 100, 2_000_000)
+    assert (media.vocabulary, media.max_length) == (4000, 100)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"folder": 3}, "folder must be a path"),
+        ({"progress": 3}, "progress must be a function of the task, the lines done and the lines"),
+        ({"train": ("a",)}, "train must be two files, of the source and of the target, not"),
+        ({"train": ("-", "-")}, "source and target cannot both be standard input"),
+        ({"train": (".", "a")}, "cannot read ."),
+        ({"valid": ("a", 3)}, "a file of valid must be a path"),
+        ({"vocabulary": (300,)}, "vocabulary must be two sizes, of the source and of the target"),
+        ({"vocabulary": (300, 0)}, "vocabulary: each must be a whole number of at least 1, not 0"),
+        ({"languages": "english"}, "english"),
+        ({"sample": 0}, "sample must be a whole number of at least 1, not 0"),
+        ({"pairs": 3}, "data must be a token store's folder, or the fields of TextData"),
+        ({"task": "smell", "vocabulary": 300}, "smell"),
+        ({"task": "caption", "vocabulary": 300, "pairs": 3}, "the fields of MediaData"),
+        ({"task": "caption", "vocabulary": 300, "tokenizer": 3}, "tokenizer must be a path"),
+        ({"task": "caption", "vocabulary": 300, "weights": 3}, "weights must be a list of files"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_an_argument_is_named(tmp_path, monkeypatch, changes, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").write_text("one\ntwo\n")
+    arguments = {"folder": tmp_path / "store", "train": ("a", "a"), "vocabulary": (300, 300)}
+    with pytest.raises(InvalidInput, match=message):
+        prepare(**arguments | changes)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_file_is_mapped_as_a_vector(tmp_path, count):
+    (tmp_path / "file").write_bytes(np.arange(count, dtype=np.int32).tobytes())
+    vector = mapped(tmp_path / "file", "int32")
+    assert (vector.tolist(), vector.dtype) == (list(range(count)), np.int32)

@@ -19,16 +19,7 @@ from npad.training.recipe import Recipe
 from npad.training.teacher import Teacher, decode_sources, pairs_of
 from npad.training.update import ActorUpdater, dropping
 from npad.training.validation import GreedySearch, Steering
-from runs import (
-    Enough,
-    kill_when,
-    log_without_time,
-    printed_here,
-    refused_here,
-    reversal,
-    text_files,
-    weights,
-)
+from runs import Enough, kill_when, log_without_time, reversal, text_files, weights
 from steered_cases import ending, random_sources
 
 SHORT = Recipe(batch=80, epochs=3, patience=4, anneal=True, learning_rate=0.01, checkpoint=4)
@@ -137,10 +128,10 @@ def arguments(folder, model, corpus, *more):
 
 
 def test_the_command_trains_and_installs_an_actor(
-    tmp_path, model_copy, small_corpus, capsys, monkeypatch
+    tmp_path, model_copy, small_corpus, printed_here, refused_here
 ):
     def command(*words):
-        return printed_here(capsys, monkeypatch, *words)
+        return printed_here(*words)
 
     run = tmp_path / "run"
     criterion = ["--criterion", "log-prob", "--target", "beam", "--target", "chrf"]
@@ -153,31 +144,31 @@ def test_the_command_trains_and_installs_an_actor(
     assert command("translate", "-m", model_copy, "-d", "steered", "babe bibo").strip()
     assert "feed-forward" in command("info", model_copy)
     assert json.loads(command("info", model_copy, "--json"))["actor"]["actor"]["units"] > 0
-    line = refused_here(capsys, monkeypatch, *arguments(run, model_copy, small_corpus))
+    line = refused_here(*arguments(run, model_copy, small_corpus))
     assert "holds a run already; continue it with --resume" in line
     shipped = arguments(tmp_path / "other", "en-de", small_corpus, "--install")
-    assert "en-de is part of npad" in refused_here(capsys, monkeypatch, *shipped)
+    assert "en-de is part of npad" in refused_here(*shipped)
     assert not (tmp_path / "other").exists()
 
 
 def test_a_killed_actor_resumes_from_another_directory_to_the_same_weights(
-    tmp_path, model_copy, small_corpus, capsys, monkeypatch
+    tmp_path, model_copy, small_corpus, printed_here, monkeypatch
 ):
     """Begun with relative paths, as they are typed, and killed once candidates are decoded."""
     monkeypatch.chdir(tmp_path)
     relative = [path.relative_to(tmp_path) for path in (model_copy, small_corpus)]
     more = ["--criterion", "log-prob", "--batch", 200, "--epochs", 2]
-    printed_here(capsys, monkeypatch, *arguments("whole", *relative, *more))
+    printed_here(*arguments("whole", *relative, *more))
     run = tmp_path / "killed"
     words = arguments("killed", *relative, *more)
     kill_when(lambda: list(run.glob("candidates/part-*")), *words)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    printed_here(capsys, monkeypatch, "train-actor", run, "--resume", "--device", "cpu")
+    printed_here("train-actor", run, "--resume", "--device", "cpu")
     assert weights(run) == weights(tmp_path / "whole")
 
 
-def test_missing_inputs_are_named(model_copy, small_corpus, capsys, monkeypatch):
+def test_missing_inputs_are_named(model_copy, small_corpus, refused_here, monkeypatch):
     monkeypatch.chdir(small_corpus)
     train = f"train-actor run -m {model_copy} --data train.src"
     for command, message in (
@@ -186,7 +177,7 @@ def test_missing_inputs_are_named(model_copy, small_corpus, capsys, monkeypatch)
         ("train-actor run --resume", "no run to resume"),
         (f"translate -m {model_copy} -d steered x", "has no actor; train one"),
     ):
-        assert message in refused_here(capsys, monkeypatch, *command.split())
+        assert message in refused_here(*command.split())
 
 
 @pytest.mark.parametrize(
@@ -202,11 +193,11 @@ def test_missing_inputs_are_named(model_copy, small_corpus, capsys, monkeypatch)
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_run(
-    tmp_path, model_copy, small_corpus, capsys, monkeypatch, more, message
+    tmp_path, model_copy, small_corpus, refused_here, monkeypatch, more, message
 ):
     monkeypatch.chdir(small_corpus)
     words = arguments(tmp_path / "run", model_copy, small_corpus, *more)
-    assert message in refused_here(capsys, monkeypatch, *words)
+    assert message in refused_here(*words)
     assert not (tmp_path / "run").exists()
 
 

@@ -160,14 +160,7 @@ def test_a_torn_last_line_of_the_log_is_dropped_and_any_other_named(copied):
     path.write_bytes(whole[:-1])  # all but the line feed
     assert log.read(path) == records
     number = len(records) + 1
-    for line, message in (
-        (b"{}", "'update' must be a whole number of at least 1, not None"),
-        (b'{"update": 3}', "it has no perplexity"),
-        (b'{"update": 3, "perplexity": "x"}', "'perplexity' must be a number, not 'x'"),
-        (b"[3]", "no JSON object"),
-        (b"\xff", "it is not UTF-8 at byte 0"),
-        (b"", "Expecting value"),
-    ):
+    for line, message in ((b"\xff", "it is not UTF-8 at byte 0"), (b"", "Expecting value")):
         path.write_bytes(whole + line + b"\n" + whole)
         with pytest.raises(StorageError, match=f"log.jsonl, line {number} is damaged: {message}"):
             run.resume(copied, updates=3)

@@ -25,7 +25,7 @@ from npad.storage.atomic import exclusive_lock
 from npad.training import run
 from npad.training.loop import Loop, Watch, held_signals, load_checkpoint
 from npad.training.recipe import Recipe
-from npad.training.update import ModelUpdater
+from npad.training.update import ModelUpdater, Replicas
 from npad.training.validation import Perplexity
 from runs import SHORT, TINY, Enough, Stopping, log_without_time, train, updater, weights
 
@@ -189,6 +189,39 @@ def test_a_position_beyond_an_epoch_begins_the_next(tmp_path, store):
     first = next(loop._remaining_batches())
     assert (loop.progress.epoch, loop.progress.position) == (1, 0)
     assert np.array_equal(first, loop.updater.batcher.epoch(0, 1)[0])
+
+
+def test_a_report_has_the_means_of_its_updates(tmp_path, store):
+    loop = loop_of(tmp_path, store, SHORT)
+    loop.progress.update, loop.progress.batches = 2, 9
+    three, two = np.array([0, 3, 5]), np.array([7, 8])
+    loop.pending = [(torch.tensor([6.0, 1.0]), three), (torch.tensor([4.0, 2.0]), two)]
+    tokens = int(store.train.target.lengths[[0, 3, 5, 7, 8]].sum()) + 5  # with the end tokens
+    loop.report()
+    loop.report()  # of nothing
+    [record] = log.read(tmp_path / "log.jsonl")
+    assert (record["update"], record["nll"], record["gradient_norm"]) == (2, 2.0, 1.5)
+    assert record["perplexity"] == pytest.approx(math.exp(10 / tokens))
+    assert (loop.progress.nats, loop.progress.tokens, loop.pending) == (10.0, tokens, [])
+
+
+@pytest.mark.parametrize(
+    ("world", "received", "others", "pending", "expected"),
+    [
+        *[(1, 1, 0, 1, True), (1, 0, 0, 0, False), (2, 0, 1, 0, True), (2, 1, 0, 0, True)],
+        *[(2, 0, 0, 0, False), (2, 1, 1, 1, False)],
+    ],
+)
+def test_several_processes_stop_together_after_a_report(
+    tmp_path, store, world, received, others, pending, expected
+):
+    class Others(Replicas):
+        def add(self, tensor):
+            return tensor + others
+
+    loop = loop_of(tmp_path, store, SHORT)
+    loop.updater.replicas, loop.pending = Others(0, world), [None] * pending
+    assert loop._is_interrupted([signal.SIGINT] * received) is expected
 
 
 TRAIN = """

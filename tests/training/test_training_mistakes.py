@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from npad import InvalidInput, Noise
-from npad.distributions import Fixed, Orthogonal, StudentT
+from npad.distributions import Fixed, Orthogonal
 from npad.errors import NpadError, StorageError
-from npad.schedules import Adaptive, Constant
+from npad.schedules import Adaptive
 from npad.training import run
 from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
@@ -76,6 +76,20 @@ def test_a_giant_model_is_refused_before_anything_is_written(tmp_path, store, op
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("optimiser", "copies"), [("adam", 4), ("adadelta", 4), ("sgd", 2)])
+def test_a_model_that_just_fits_is_trained(monkeypatch, optimiser, copies):
+    """Its weights, their gradient, and the optimiser's state, in float32."""
+    device, recipe = torch.device("cpu"), Recipe(optimiser=optimiser)
+    monkeypatch.setattr(run, "total_memory", lambda device: 10**12)
+    model = run.ensure_fits((30, 20), TINY, recipe, device)
+    size = 4 * copies * sum(weight.numel() for weight in model.parameters())
+    monkeypatch.setattr(run, "total_memory", lambda device: size)
+    run.ensure_fits((30, 20), TINY, recipe, device)
+    monkeypatch.setattr(run, "total_memory", lambda device: size - 1)
+    with pytest.raises(InvalidInput, match="units 8, embedding 6, layers 1 cannot be trained in"):
+        run.ensure_fits((30, 20), TINY, recipe, device)
+
+
 def test_a_giant_vocabulary_is_refused_before_anything_is_written(tmp_path):
     message = "vocabulary: each must be a whole number of at most 10000000, not 99999999999"
     with pytest.raises(InvalidInput, match=message):
@@ -103,10 +117,3 @@ def test_a_mistake_leaves_no_run_behind(tmp_path, store):
         with pytest.raises(NpadError, match=message):
             run.train(tmp_path / "run", data, options, SHORT)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_recipe_survives_json():
-    recipe = Recipe(
-        optimiser="adadelta", updates=3, noise=Noise(0.3, Constant(), StudentT(3), relative=True)
-    )
-    assert Recipe.from_json(json.loads(json.dumps(recipe.to_json()))) == recipe

@@ -7,16 +7,24 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import distributed
 
-from npad import Noise, Noisy
+from npad import InvalidInput, Noise, Noisy
 from npad.distributions import StudentT
 from npad.schedules import Constant
 from npad.training.batches import Batcher, nll
 from npad.training.randomness import TrainingNoise
 from npad.training.recipe import Recipe
-from npad.training.update import ModelUpdater, Replicas, joined
-from npad.training.validation import Perplexity
+from npad.training.update import (
+    ActorUpdater,
+    ModelUpdater,
+    Replicas,
+    begin_with_frequencies,
+    joined,
+    mixed_precision,
+)
 from runs import SHORT, tiny, updater
+from steered_cases import actor_for
 
 
 def test_the_gradient_is_of_the_mean_over_sentences(store):
@@ -182,21 +190,73 @@ def test_noise_falls_with_its_schedule(store):
         torch.testing.assert_close(scales, torch.full((2,), sigma))
 
 
-def test_a_lower_perplexity_is_better(store):
-    validation = Perplexity(updater(store).model, store, SHORT, torch.device("cpu"))
-    assert validation.is_better(1.0, 2.0)
-    assert not validation.is_better(2.0, 1.0)
-    assert not validation.is_better(1.0, 1.0)
-    assert validation.is_better(1e300, validation.worst)
-
-
 def test_shapes_are_rounded_up_for_captured_graphs_alone(store):
     assert updater(store).batcher.grid == (1, 1)
 
 
-def test_a_process_that_torchrun_did_not_start_is_alone(monkeypatch):
+@pytest.mark.parametrize("world", [None, 1, 2])
+def test_processes_join_and_leave(monkeypatch, world):
+    """Without torchrun, a process is alone."""
+    called = []
+    names = ("init_process_group", "destroy_process_group", "all_reduce")
+    for name in names:
+        monkeypatch.setattr(distributed, name, lambda *a, name=name, **_: called.append((name, *a)))
+    monkeypatch.setattr(distributed, "get_rank", lambda: 1)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if world is not None:
+        monkeypatch.setenv("WORLD_SIZE", str(world))
     with joined(torch.device("cpu")) as replicas:
-        assert replicas == Replicas(rank=0, world=1)
-        assert replicas.first
-    assert not Replicas(rank=1, world=2).first
+        assert replicas == (Replicas(1, 2) if world == 2 else Replicas(0, 1))
+        assert replicas.first == (world != 2)
+        tensor = replicas.add(torch.ones(()))
+    joining = [(names[0], "gloo"), (names[2], tensor), (names[1],)]
+    assert called == (joining if world == 2 else [])
+
+
+@pytest.mark.parametrize(("device", "gpus", "number"), [("cuda:0", 0, 1), ("cuda:3", 3, 4)])
+def test_a_process_without_a_gpu_is_refused(monkeypatch, device, gpus, number):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with (
+        pytest.raises(InvalidInput, match=f"process {number} has no GPU: there are {gpus}; start"),
+        joined(torch.device(device)),
+    ):
+        pass
+
+
+def test_an_actor_learns_and_its_model_does_not(store):
+    """The model drops units in the loss alone; its own dropout is kept."""
+    model = tiny(store, dropout=0.25)
+    actor = actor_for(model, scale=0.1)
+    one = ActorUpdater(model, actor, store.train, SHORT, dropout=0.5)
+    frozen = [weight.clone() for weight in model.parameters()]
+    learnt = [weight.clone() for weight in actor.parameters()]
+    pairs, number = np.arange(20), ActorUpdater.first_number
+    losses = [float(one.gradient(pairs, key)) for key in (number, number, number + 1)]
+    assert losses[0] == losses[1] != losses[2]
+    one.update(pairs, number)
+    assert (model.training, model.drop.training, model.drop.p) == (False, False, 0.25)
+    assert actor.training
+    assert not any(weight.requires_grad for weight in model.parameters())
+    assert all(map(torch.equal, frozen, model.parameters()))
+    assert not all(map(torch.equal, learnt, actor.parameters()))
+    assert all(weight.grad is None for weight in actor.parameters())
+    assert ActorUpdater(model, actor, store.train, SHORT).dropout == 0
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_matrix_products_have_the_precision_of_the_recipe(precision):
+    with mixed_precision(Recipe(precision=precision), torch.device("cpu")):
+        product = torch.ones(2, 2) @ torch.ones(2, 2)
+    assert product.dtype == getattr(torch, precision)
+
+
+def test_a_model_begins_with_the_frequencies_of_tokens(store):
+    """Smoothed by one count; the last token of the vocabulary never occurs."""
+    model, side = tiny(store), store.train.target
+    begin_with_frequencies(model, side)
+    size = model.logits.out_features
+    counts = np.array([1 + int((side.tokens == token).sum()) for token in range(size)])
+    counts[model.special.eos] += len(side.ends)
+    expected = torch.from_numpy(np.log(counts / counts.sum())).float()
+    torch.testing.assert_close(model.logits.bias.detach(), expected)

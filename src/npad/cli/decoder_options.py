@@ -10,12 +10,15 @@ import inspect
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
+from functools import reduce
+from operator import and_
 from typing import Annotated, Any, get_type_hints
 
-from npad.cli.options import Expanded, MaxLength, MaxRows, field_parameter
+from npad.cli.options import Constrain, Expanded, MaxLength, MaxRows, field_parameter
 from npad.cli.options import flag_of as flag_of
 from npad.cli.options import option as declared
 from npad.cli.terminal import note
+from npad.constraints.kinds import CONSTRAINTS, LISTS, Constraint, constraint_named
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.noise.noisy import Noise
@@ -36,12 +39,13 @@ from npad.search.request import (
 )
 from npad.search.selected import Selected, is_mbr_on_a_beam
 from npad.specs import Registry, default_of, label, name_of_kind, spec
+from npad.text.files import Lines
 from npad.validation import MAX_SEED
 
 PANEL = "How to decode"  # of the help
 LISTED = 2  # parts of an option, in the help of commands
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
-LIMITS = {"max_length": MAX_LENGTH, "max_rows": MAX_ROWS}
+LIMITS = {"max_length": MAX_LENGTH, "max_rows": MAX_ROWS, "constraint": None}
 # BLEU of en-de on its test set, docs/results/en-de/README.md, "Which candidate to return"
 MBR_ON_A_BEAM = (
     "warning: MBR on one beam's list is worse than the beam alone (40.2 BLEU against 43.2 on "
@@ -50,7 +54,7 @@ MBR_ON_A_BEAM = (
 
 
 def decodes(
-    default: str | None = "beam", limits: Mapping[str, int] = LIMITS
+    default: str | None = "beam", limits: Mapping[str, int | None] = LIMITS
 ) -> Callable[[Callable[..., None]], Expanded]:
     """Give a command the options of all decoders, and the request that they describe.
 
@@ -79,7 +83,7 @@ def decodes(
                 flag = flag_of(name)
                 raise InvalidInput(f"{flag} belongs to a decoder; choose it with --decoder")
             return None
-        settings |= {name: values.pop(name) for name in LIMITS if limited}
+        settings |= limits_in(values) if limited else {}
         settings |= {"decoder": decoder, "nbest": values.get("nbest")}
         decoding = decoding_from(settings, defaults_of(values["model"]), spell=flag_of)
         if is_mbr_on_a_beam(decoding.decoder):
@@ -111,7 +115,7 @@ def compares(**defaults: Any) -> Callable[[Callable[..., None]], Expanded]:
 
     def made(values: dict[str, Any]) -> dict[str, Decoding]:
         settings, chosen = settings_in(values), values.pop("decoder")
-        limits = {name: values.pop(name) for name in LIMITS}
+        limits = limits_in(values)
         decoders = compared_decoders(settings, defaults_of(values["model"]), chosen, defaults)
         return {name: Decoding(decoder, **limits) for name, decoder in decoders.items()}
 
@@ -121,10 +125,33 @@ def compares(**defaults: Any) -> Callable[[Callable[..., None]], Expanded]:
     return lambda command: Expanded(command, "decodings", options, made)
 
 
-def limit_options(limits: Mapping[str, int]) -> list[inspect.Parameter]:
-    """Return --max-length and --max-rows, with their defaults."""
-    kinds = {"max_length": MaxLength, "max_rows": MaxRows}
+def limit_options(limits: Mapping[str, int | None]) -> list[inspect.Parameter]:
+    """Return the options of a `Decoding` besides its decoder, with their defaults."""
+    kinds = {"max_length": MaxLength, "max_rows": MaxRows, "constraint": Constrain}
     return [_keyword(name, limits[name], kind) for name, kind in kinds.items()]
+
+
+def limits_in(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the fields of a `Decoding` besides its decoder out of a command's values."""
+    limits = {name: values.pop(name) for name in LIMITS}
+    if limits["constraint"]:
+        limits["constraint"] = reduce(and_, map(constraint_of, limits["constraint"]))
+    return limits
+
+
+def constraint_of(spec: str) -> Constraint:
+    """Return the constraint of a spec such as `without(Handy|Mobiltelefon)` or `choices(@FILE)`."""
+    name, bracket, inside = spec.partition("(")
+    if not bracket or not inside.endswith(")"):
+        names = ", ".join(CONSTRAINTS)
+        rule = f"--constraint must be one of {names}, with its values in brackets"
+        raise InvalidInput(
+            f"{rule}: without(Handy), choices(Ja|Nein) or choices(@FILE), not {spec!r}"
+        )
+    inside = inside[:-1]
+    if inside.startswith("@"):
+        return constraint_named(name, list(Lines.of_file(inside[1:])))
+    return constraint_named(name, inside.split("|") if name in LISTS else [inside])
 
 
 def _decoder_option(text: str) -> Any:

@@ -117,6 +117,16 @@ AsText = Annotated[
     bool, option("Take arguments as texts, even if they name a file.", "--text", "-t")
 ]
 MaxLength = Annotated[int, option("Tokens an output may have, its end token included.", min=1)]
+Constrain = Annotated[
+    list[str] | None,
+    option(
+        "What outputs must satisfy, such as without(Handy) or choices(@FILE); several times for "
+        "several.",
+        "--constraint",
+        metavar="SPEC",
+        hidden=True,
+    ),
+]
 MaxSource = Annotated[
     int, option("Tokens a source may have; the model's own limit also holds.", min=1, hidden=True)
 ]

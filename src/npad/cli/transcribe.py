@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
-from json import loads as parse_json
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,7 @@ from npad.cli.options import OUTPUT, Device, complete_model, completing, option
 from npad.cli.outputs import files_in, write_outputs
 from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, StorageError
 from npad.evaluate.overlays import overlay_transcript
 from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import Output
@@ -25,6 +24,7 @@ from npad.pipelines.sound import length, read
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.writers import SUFFIXES, TRANSCRIPTS
 from npad.search.request import Decoding
+from npad.storage.regular import read_json
 from npad.text.files import open_output
 from npad.validation import ensure_choice
 
@@ -35,9 +35,9 @@ def complete_language(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the languages that begin like this of the model typed before, if it is a folder."""
     folder = Path(str(ctx.params.get("model")).removeprefix("hf:"))
     try:
-        settings = parse_json((folder / "generation_config.json").read_text("utf-8"))
+        settings = read_json(folder / "generation_config.json")
         return completing(*(code.strip("<|>") for code in settings["lang_to_id"]))(incomplete)
-    except (OSError, ValueError, LookupError, TypeError):  # no such model
+    except (StorageError, LookupError, TypeError, AttributeError):  # no such model
         return []
 
 

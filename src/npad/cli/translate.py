@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -26,10 +28,12 @@ from npad.cli.options import (
 from npad.cli.outputs import write_outputs
 from npad.cli.placement import HERE, Field, OnError, Placement, placed, run_corpus
 from npad.cli.terminal import bar, is_terminal, note
+from npad.constraints.kinds import Prefix, both
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput, noting_interrupts
 from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import TooLong
+from npad.pipelines.pipeline import Prefixed
 from npad.pipelines.translation import Translator
 from npad.pipelines.writers import as_json, as_moses, as_text
 from npad.scale.corpus import Corpus
@@ -52,6 +56,16 @@ def command(
         Path | None, option("A file of lines, whatever its name.", "--input", "-i")
     ] = None,
     are_texts: AsText = False,
+    prefix: Annotated[
+        str | None,
+        option(
+            "What each output begins with: a file of lines, one per text; or one text.",
+            metavar="TEXT|FILE",
+        ),
+    ] = None,
+    tabs: Annotated[
+        bool, option("Lines are a text, a tab and a prefix.", "--tabs", hidden=True)
+    ] = False,
     output: OutputFile = None,
     model: ModelName = DEFAULT_MODEL,
     device: Device = "auto",
@@ -98,6 +112,8 @@ def command(
 
         npad translate --decoder npad --chains 50 --sigma 0.5 "How are you?"
 
+        npad translate --prefix "Wie ge" "How are you?"
+
         npad translate -m runs/en-cs test.en.xz -o test.cs --decoder npad -M 10
 
         cat test.en | npad translate --model runs/en-cs --nbest 5 > nbest.txt
@@ -111,11 +127,21 @@ def command(
     inputs = [Lines.of(argument, are_texts) for argument in text or ()]
     inputs = inputs or [Lines(str(input or "-"))]
     files = [lines.argument for lines in inputs if lines.is_file]
+    prefixes = None if prefix is None else Lines.of(prefix)
+    if prefixes is not None and not prefixes.is_file:
+        decoding, prefixes = (
+            replace(decoding, constraint=both(Prefix(prefix or ""), decoding.constraint)),
+            None,
+        )
+    if prefixes is not None and tabs:
+        raise InvalidInput("choose one of --prefix FILE and --tabs")
     writer = as_json if json else as_moses if moses or nbest > 1 else as_text
     if where.engine is not None:
         spec = ModelSpec(model, device, precision, max_source)
         if output is None or len(files) != 1 or len(inputs) != 1 or files == ["-"]:
             raise InvalidInput("--engine translates a file into a file: give one, and --output")
+        if prefixes is not None or tabs:
+            raise InvalidInput("--engine has one prefix for all lines: give a text with --prefix")
         corpus = Corpus(Path(files[0]), output, field, writer, nbest, cast(Any, on_error))
         run_corpus(where, spec, corpus, decoding, window)
         return
@@ -146,6 +172,7 @@ def command(
             decoding,
             lambda number, line, found: out.write(writer(number, line, found, nbest)),
             decoded,
+            read=prefixed(None if prefixes is None else iter(prefixes), tabs),
             flush=out.flush,
             refuse=refuse,
             window=window,
@@ -153,3 +180,24 @@ def command(
         )
     if refused:
         raise typer.Exit(1)
+
+
+def prefixed(prefixes: Iterator[str] | None, tabs: bool) -> Callable[[str], object]:
+    """Return a function from a line to its source, which has a prefix from another file or line.
+
+    Args:
+        prefixes: the lines of the file; None without one.
+        tabs: prefixes follow a tab.
+    """
+    if prefixes is None and not tabs:
+        return lambda line: line
+
+    def source(line: str) -> object:
+        text, _, prefix = (
+            line.partition("\t") if tabs else (line, "", next(prefixes or iter(()), None))
+        )
+        if prefix is None:
+            raise InvalidInput("--prefix has fewer lines than there are texts; give one for each")
+        return Prefixed(text, prefix) if prefix else text
+
+    return source

@@ -214,6 +214,7 @@ class Noisy(Wrapper[State]):
             reserve=None if inner.reserve is None else self.reserve,
             widen=None if inner.widen is None else self.widen,
             steer=None if inner.steer is None else self.steer,
+            settle=None if inner.settle is None else self.settle,
             capturable=capturable,
         )
 
@@ -247,6 +248,12 @@ class Noisy(Wrapper[State]):
         assert widen_inner is not None
         keys = self._keys(state, rows) | {"problem": torch.arange(len(rows), device=rows.device)}
         return NoisyState(inner=widen_inner(state.inner, rows), **keys)
+
+    def settle(self, state: NoisyState[State], hypotheses: Any) -> Any:
+        """Return hypotheses without those that break a constraint of the model."""
+        settle_inner = Capabilities.of(self.model).settle
+        assert settle_inner is not None
+        return settle_inner(state.inner, hypotheses)
 
     def steer(
         self, state: NoisyState[State], rows: int, pushed: Tensor | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -30,7 +30,7 @@ from npad.search.defaults import Defaults
 from npad.storage import checkpoint
 from npad.storage.actors import load_actor
 from npad.storage.confidence import Confidence
-from npad.text.subwords import Detokeniser
+from npad.text.subwords import Detokeniser, PretrainedDetokeniser
 from npad.validation import brief, ensure_choice
 
 COMMANDS = {"text": "npad translate", "picture": "npad caption", "sound": "npad transcribe"}
@@ -234,14 +234,9 @@ def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:
             return [encode_message(text) for text in texts]
         return [list(ids) for ids in tokenizer(list(texts))["input_ids"]]
 
-    def encode_target(texts: Sequence[str]) -> list[list[int]]:
-        batch = tokenizer(text_target=list(texts), add_special_tokens=False)["input_ids"]
-        return [list(ids) for ids in batch]
-
+    detokenise = PretrainedDetokeniser(tokenizer)
     languages = None if chat else languages_of(name)
-    translator = Translator(
-        model, encode, _detokenise(tokenizer), encode_target, languages=languages
-    )
+    translator = Translator(model, encode, detokenise, detokenise.encode, languages=languages)
     longest = getattr(model, "plain", model).longest
     if longest is None:
         return translator
@@ -263,17 +258,8 @@ def _load_whisper(
         return Inputs(**processor(samples, sampling_rate=rate, return_tensors="pt"))
 
     longest = getattr(processor.feature_extractor, "chunk_length", LONGEST)
-    plain = Transcriber(model, hear, _detokenise(processor.tokenizer), rate, longest)
+    plain = Transcriber(model, hear, PretrainedDetokeniser(processor.tokenizer), rate, longest)
     if timed is None:
         return plain
     with_times = replace(plain, model=timed[0], timestamps=Timestamps(timed[1]))
     return with_times if timestamps else replace(plain, timed=with_times)
-
-
-def _detokenise(tokenizer: Any) -> Callable[[tuple[int, ...]], str]:
-    """Return a function from tokens to text, without special tokens."""
-
-    def detokenise(tokens: tuple[int, ...]) -> str:
-        return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
-
-    return detokenise

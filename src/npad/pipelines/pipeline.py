@@ -10,17 +10,19 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import partial, wraps
+from dataclasses import dataclass, replace
+from functools import cache, partial, wraps
 from itertools import chain, count, islice
 from typing import Any, ClassVar, TypeVar, cast
 
-from npad.decoding import decode
+from npad.constraints.kinds import Constraint, Context, Prefix, both, constrained
+from npad.constraints.vocabulary import Vocabulary
+from npad.decoding import ensure_found, search
 from npad.engine.cost import setting
 from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
-from npad.model import Capabilities, Model, ensure_length
+from npad.model import Capabilities, Model, ensure_length, name_of
 from npad.noise.random import stable_hash
 from npad.pipelines.outputs import Output, TooLong
 from npad.pipelines.overlap import Inline, ReadAhead, runner_for
@@ -69,6 +71,7 @@ class Piece:
         end: where it ends.
         outcome: its output, or why it is refused; None until it is decoded.
         submitted: it is being decoded, or need not be.
+        prefix: what its output begins with.
         rest: the piece that follows it, if a model has left part of its sound unread.
     """
 
@@ -81,6 +84,7 @@ class Piece:
     outcome: Output | InvalidInput | None = None
     submitted: bool = False
     rest: Piece | None = None
+    prefix: str = ""
 
     @property
     def key(self) -> int:
@@ -93,6 +97,14 @@ class Piece:
         yield self
         if self.rest is not None:
             yield from self.rest.parts()
+
+
+@dataclass(frozen=True)
+class Prefixed:
+    """A source whose output begins with a text of its own."""
+
+    source: Any
+    prefix: str
 
 
 @dataclass
@@ -138,6 +150,8 @@ class Pipeline(ABC):
         decoder: Decoder | None = None,
         max_length: int | None = None,
         max_rows: int | None = None,
+        constraint: Constraint | None = None,
+        prefixes: Sequence[str] | None = None,
     ) -> list[Output]:
         """Decode sources and return their outputs in the same order.
 
@@ -150,12 +164,17 @@ class Pipeline(ABC):
             max_rows: rows (sources × chains × beams) decoded at a time, fewer if sources are long
                 or memory is short; it decides memory and speed, not the result. 1,024 by default,
                 of recordings 256.
+            constraint: what every output must satisfy, such as `Without("Handy")`.
+            prefixes: what the output of each source begins with.
 
         Raises:
-            InvalidInput: a source cannot be decoded, or an argument breaks its rule.
+            InvalidInput: a source cannot be decoded, an argument breaks its rule, or no output
+                satisfies the constraint.
         """
         sources, window = self._all(sources)
-        return list(self.stream(sources, decoder, max_length, max_rows, window))
+        if prefixes is not None:
+            sources = with_prefixes(list(sources), prefixes, self.medium)
+        return list(self.stream(sources, decoder, max_length, max_rows, window, constraint))
 
     def stream(
         self,
@@ -164,6 +183,7 @@ class Pipeline(ABC):
         max_length: int | None = None,
         max_rows: int | None = None,
         window: int | None = None,
+        constraint: Constraint | None = None,
     ) -> Generator[Output, None, None]:
         """Decode sources as they arrive, in order, with one window of them in memory at a time.
 
@@ -174,18 +194,21 @@ class Pipeline(ABC):
 
         Args:
             sources: an iterable, which may be endless. It is read by the thread that asks for
-                outputs.
+                outputs. `npad.pipelines.Prefixed(source, prefix)` is a source whose output begins
+                with a text.
             decoder: as in `decode`.
             max_length: as in `decode`.
             max_rows: as in `decode`.
             window: sources read before their outputs are yielded; by default texts for eight
                 batches, pictures for one, and recordings one by one. It decides memory, speed and
                 latency, not the result.
+            constraint: as in `decode`.
 
         Raises:
-            InvalidInput: a source cannot be decoded, or an argument breaks its rule.
+            InvalidInput: a source cannot be decoded, an argument breaks its rule, or no output
+                satisfies the constraint.
         """
-        decoding = self._decoding(decoder, max_length, max_rows)
+        decoding = self._decoding(decoder, max_length, max_rows, constraint)
         return cast("Generator[Output, None, None]", self.run(sources, decoding, window))
 
     def stream_or_skip(
@@ -195,12 +218,13 @@ class Pipeline(ABC):
         max_length: int | None = None,
         max_rows: int | None = None,
         window: int | None = None,
+        constraint: Constraint | None = None,
     ) -> Generator[Output | InvalidInput, None, None]:
         """Decode as `stream` does, but yield an error for each source that cannot be decoded.
 
         It is a `TooLong` for a text over the limit, and says what is wrong with a file.
         """
-        decoding = self._decoding(decoder, max_length, max_rows)
+        decoding = self._decoding(decoder, max_length, max_rows, constraint)
         return self.run(sources, decoding, window, skip=True)
 
     def run(
@@ -238,8 +262,8 @@ class Pipeline(ABC):
         search = self._search(decoding.decoder)
         # A search that calls `detokenise` must not do so while this thread encodes.
         runner = runner_for(self.model) if search is decoding.decoder else Inline()
-        signed = signature(decoding.decoder, self.model)
-        run = Run(self, Decoding(search, decoding.max_length, decoding.max_rows), runner, signed)
+        signed = signature(decoding.decoder, self.model, decoding.constraint)
+        run = Run(self, replace(decoding, decoder=search), runner, signed)
         with closing(runner):
             submitted = run.submit_all(sources, window, skip)
             for batches, done in runner.look_ahead(submitted) if ahead else submitted:
@@ -249,7 +273,9 @@ class Pipeline(ABC):
                 for pieces in done:
                     parts = [part for piece in pieces for part in piece.parts()]
                     refusals = (p.outcome for p in parts if isinstance(p.outcome, InvalidInput))
-                    yield next(refusals, None) or self._joined(parts, signed)
+                    if (refusal := next(refusals, None)) is not None and not skip:
+                        raise refusal
+                    yield refusal or self._joined(parts, signed)
 
     # How media differ
 
@@ -313,12 +339,24 @@ class Pipeline(ABC):
         """Return the form of a text in which outputs and references are compared."""
         return text
 
-    def _decoding(self, decoder: Decoder | None, length: int | None, rows: int | None) -> Decoding:
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """What the model's tokens write, by which constraints on text are compiled."""
+        return vocabulary_of(self.detokenise)
+
+    def _decoding(
+        self,
+        decoder: Decoder | None,
+        length: int | None,
+        rows: int | None,
+        constraint: Constraint | None,
+    ) -> Decoding:
         """Return a request with this pipeline's defaults for what is None."""
         return Decoding(
             default_decoder(self.model) if decoder is None else decoder,
             self.max_length if length is None else length,
             self.max_rows if rows is None else rows,
+            constraint,
         )
 
     def _encoded(self, contents: list[Any]) -> Any:
@@ -339,6 +377,21 @@ class Pipeline(ABC):
             if not isinstance(text, str):
                 raise InvalidInput(f"detokenise must return a text, not {brief(text)}")
         return texts
+
+
+@cache
+def vocabulary_of(detokenise: Any) -> Vocabulary | None:
+    """Return what a model's tokens write, if the function from tokens to text knows."""
+    known: Callable[[], Vocabulary] | None = getattr(detokenise, "vocabulary", None)
+    return None if known is None else known()
+
+
+def with_prefixes(sources: list[Any], prefixes: Sequence[str], medium: str) -> list[Prefixed]:
+    """Return sources with the text that the output of each begins with."""
+    if isinstance(prefixes, str) or len(prefixes) != len(sources):
+        rule = f"prefixes must be one text per {medium}, {len(sources)} in all"
+        raise InvalidInput(f"{rule}, not {brief(prefixes)}")
+    return [Prefixed(*pair) for pair in zip(sources, prefixes, strict=True)]
 
 
 def also_named(name: str, method: Method) -> Method:
@@ -432,7 +485,7 @@ class Run:
         waiting: list[Piece] = []  # pieces that are in no batch
         while not last:
             read = zip(islice(sources, window), numbers, strict=False)
-            group = [self.pipeline._read(source, place) for source, place in read]
+            group = [self.read(source, place) for source, place in read]
             last = not group
             pending.extend(group)
             for piece in chain.from_iterable(group):
@@ -455,10 +508,19 @@ class Run:
             if batches or done:
                 yield batches, done
 
+    def read(self, source: Any, number: int) -> list[Piece]:
+        """Return the pieces of a source, which may have a prefix."""
+        if not isinstance(source, Prefixed):
+            return self.pipeline._read(source, number)
+        pieces = self.pipeline._read(source.source, number)
+        for piece in pieces[:1]:
+            piece.prefix = source.prefix
+        return pieces
+
     def submit(self, pieces: list[Piece]) -> SubmittedBatch | None:
         """Encode pieces and submit those that can be decoded, if any, as one batch."""
         decoder, max_length = self.decoding.decoder, self.decoding.max_length
-        max_rows, model = self.decoding.max_rows, self.pipeline.model
+        max_rows = self.decoding.max_rows
         kept, source = self.pipeline._encode(pieces)
         for piece in pieces:
             piece.submitted = True
@@ -468,7 +530,7 @@ class Run:
         def decode_part(places: Sequence[int]) -> list[list[Hypothesis]]:
             own, part = kept[places[0] : places[-1] + 1], part_of(source, places, len(kept))
             ids = [piece.key for piece in own]
-            decoded = decode(model, part, decoder, max_length, ids, max_rows)
+            decoded = search(self.constrained(own), part, decoder, max_length, ids, max_rows)
             report_decoded(round(sum(piece.size for piece in own)))
             return decoded
 
@@ -480,5 +542,33 @@ class Run:
         """Set the outcomes of the pieces of a batch, which has been decoded."""
         outputs = [hypothesis.tokens for hypotheses in decoded for hypothesis in hypotheses]
         texts = iter(self.pipeline._texts(outputs))
+        decoder, max_length = self.decoding.decoder, self.decoding.max_length
         for piece, hypotheses in zip(batch.pieces, decoded, strict=True):
-            piece.outcome = Output.of(hypotheses, texts, self.signed, self.pipeline.confidence)
+            own = [next(texts) for _ in hypotheses]
+            constraint: Constraint | None = Prefix(piece.prefix) if piece.prefix else None
+            constraint = both(constraint, self.decoding.constraint)
+            subject = f"{self.pipeline.medium} {brief(piece.content)}"
+            try:
+                ensure_found(str(constraint), decoder, max_length, hypotheses, subject)
+            except InvalidInput as error:
+                piece.outcome = error
+                continue
+            signed = self.signed
+            if piece.prefix:
+                signed = signature(decoder, self.pipeline.model, constraint)
+            piece.outcome = Output.of(hypotheses, iter(own), signed, self.pipeline.confidence)
+
+    def constrained(self, pieces: list[Piece]) -> Model[Any]:
+        """Return the model under the constraint, and under the prefixes of these pieces."""
+        constraint, model = self.decoding.constraint, self.pipeline.model
+        prefixes = [piece.prefix for piece in pieces]
+        if constraint is None and not any(prefixes):
+            return model
+        vocabulary = self.pipeline.vocabulary
+        if vocabulary is None:
+            rule = "a constraint on texts needs to know what its tokens write"
+            way = "give its translator a `detokenise` with a method `vocabulary`"
+            raise InvalidInput(f"{name_of(model)} cannot be constrained: {rule}; {way}")
+        sources = [piece.content if isinstance(piece.content, str) else "" for piece in pieces]
+        context = Context(vocabulary, sources, prefixes)
+        return cast("Model[Any]", constrained(model, constraint, context))

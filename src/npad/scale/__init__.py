@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-def _task(decoder: str, *limits: int, **named: int) -> Decoding:
+def _task(decoder: str, *limits: Any, **named: Any) -> Decoding:
     return Decoding(DECODERS.parse(decoder), *limits, **named)
 
 

@@ -162,6 +162,7 @@ def _identity(corpus: Corpus, spec: ModelSpec, decoding: Decoding) -> dict[str, 
         "precision": spec.precision,
         "the decoder": label(decoding.decoder),
         "max_length": str(decoding.max_length),
+        "the constraint": repr(decoding.constraint),
         "max_source": str(spec.max_source),
         "the format": corpus.form,
     }
@@ -196,7 +197,7 @@ class _Writer:
             if isinstance(outcome, Failed):
                 failed += 1
                 self._fail(number + 1, outcome.reason)
-                signed = named_signature(self.decoding.decoder, result.model)
+                signed = named_signature(self.decoding, result.model)
                 outcome = Output.empty(signed, refused=True)
             text = source if isinstance(source, str) else ""
             out.append(self.corpus.writer(number, text, outcome, self.corpus.nbest))

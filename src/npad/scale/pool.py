@@ -78,7 +78,7 @@ class Workers(ABC):
             yield from results
             return
         while parts := list(islice(results, chain_parts)):
-            yield parts[0].merged(parts[1:], decoding.decoder, alternatives)
+            yield parts[0].merged(parts[1:], decoding, alternatives)
 
     def __enter__(self) -> Self:
         return self

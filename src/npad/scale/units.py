@@ -92,12 +92,12 @@ class Result:
         """Return this result and that of the following texts."""
         return self._with((*self.outcomes, *other.outcomes), [other])
 
-    def merged(self, others: Sequence[Result], whole: Decoder, alternatives: int | None) -> Result:
+    def merged(self, others: Sequence[Result], whole: Decoding, alternatives: int | None) -> Result:
         """Return NPAD's result from this one and those of all its other chain ranges.
 
         Args:
             others: the results of the following ranges, of the same texts.
-            whole: NPAD, whose selector chooses.
+            whole: the request of NPAD, whose selector chooses.
             alternatives: as in `Unit`.
         """
         ranges = zip(self.outcomes, *(part.outcomes for part in others), strict=True)
@@ -212,12 +212,12 @@ def chain_ranges(decoder: Decoder, parts: int) -> list[Chains | None]:
     return [*ranges]
 
 
-def named_signature(decoder: Decoder, model: str) -> str:
-    """Return the signature of a decoder with a model that only the workers have."""
-    return signature(decoder, SimpleNamespace(name=model))
+def named_signature(decoding: Decoding, model: str) -> str:
+    """Return the signature of a request with a model that only the workers have."""
+    return signature(decoding.decoder, SimpleNamespace(name=model), decoding.constraint)
 
 
-def _merge_chains(found: Sequence[Outcome], whole: Decoder, model: str) -> Outcome:
+def _merge_chains(found: Sequence[Outcome], whole: Decoding, model: str) -> Outcome:
     """Merge the candidates that the chain ranges of one text found."""
     candidates: list[Output] = []
     for outcome in found:
@@ -229,7 +229,7 @@ def _merge_chains(found: Sequence[Outcome], whole: Decoder, model: str) -> Outco
         return replace(candidates[0], signature=signed)
     texts = {candidate.hypothesis.tokens: candidate.text for candidate in candidates}
     confidences = {(c.hypothesis.tokens, c.hypothesis.finished): c.confidence for c in candidates}
-    by_text = whole.with_texts(texts.__getitem__)
+    by_text = whole.decoder.with_texts(texts.__getitem__)
     hypotheses = by_text.merge([candidate.hypothesis for candidate in candidates])
     return Output.of(
         hypotheses,

@@ -71,12 +71,14 @@ class Exact(Decoder):
         state = reserve(model, state, problems.max_length)
         by_beam = replace(self.beam, nbest=1).search(model, state, problems).to_lists()
         outputs, proofs = [], []
-        for problem, (incumbent,) in enumerate(by_beam):
+        for problem, found in enumerate(by_beam):
             sentence, place = divmod(problem, problems.per_sentence)
             rows = rows_of(torch.tensor([sentence], device=device), problems.per_sentence)
             # Two calls: one `select` may either drop sentences or choose rows of a sentence.
             root = model.select(model.select(state, rows), torch.tensor([place], device=device))
-            best = Best(list(incumbent.tokens), incumbent.log_prob, incumbent.finished)
+            best = Best([], -torch.inf, False)  # if the beam has found nothing
+            for incumbent in found:
+                best = Best(list(incumbent.tokens), incumbent.log_prob, incumbent.finished)
             best, proven = branch_and_bound(model, root, best, problems.max_length, self.budget)
             outputs.append(best)
             proofs.append(proven)
@@ -85,7 +87,7 @@ class Exact(Decoder):
             best.tokens + [model.special.pad] * (longest - len(best.tokens)) for best in outputs
         ]
         scores = torch.tensor([best.score for best in outputs], dtype=torch.float64, device=device)
-        return Hypotheses(
+        hypotheses = Hypotheses(
             tokens=torch.tensor(padded, dtype=torch.long, device=device).view(
                 len(outputs), 1, longest
             ),
@@ -94,6 +96,8 @@ class Exact(Decoder):
             log_prob=scores[:, None],
             proven=torch.tensor(proofs, device=device)[:, None],
         )
+        settle = Capabilities.of(model).settle
+        return hypotheses if settle is None else settle(state, hypotheses.cpu())
 
 
 @dataclass(frozen=True)

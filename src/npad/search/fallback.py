@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
-from npad.hypotheses import Hypotheses, join_groups
+from npad.hypotheses import Hypotheses, Hypothesis, join_groups
 from npad.model import Model
 from npad.rows import Problems, rows_of
 from npad.search.decoder import Cost, Decoder, TextOf
@@ -113,9 +113,10 @@ class Fallback(Decoder):
         text = self.text or _characters
         repeats = [
             compression_ratio(_ensure_text(text(hypothesis.tokens))) > self.max_compression
-            for (hypothesis,) in found.to_lists()
+            for hypotheses in found.to_lists()
+            for hypothesis in hypotheses or [Hypothesis((), 0.0, finished=False)]
         ]
-        return unlikely | torch.tensor(repeats)
+        return unlikely | torch.tensor(repeats) | ~found.exists[:, 0]
 
 
 def compression_ratio(text: str) -> float:

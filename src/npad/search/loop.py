@@ -56,6 +56,16 @@ def run(
         DeadlinePassed: the deadline has passed, if there is one.
         Stopped: the condition that stops the search holds, if there is one.
     """
+    settle = Capabilities.of(model).settle
+    if settle is None:
+        return _run(model, state, frontier, problems, rows)
+    return settle(state, _run(model, state, frontier, problems, rows))  # type: ignore[no-any-return]
+
+
+def _run(
+    model: Model[Any], state: Any, frontier: Frontier, problems: Problems, rows: int
+) -> Hypotheses:
+    """Step until every group is done or max_length is reached, whatever constraints say."""
     steps = Steps(model, len(problems) * rows, problems.per_sentence)
     if steps.paired:
         frontier = with_clean_gains(frontier)

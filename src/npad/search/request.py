@@ -11,6 +11,7 @@ from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, cast, get_type_hints
 
+from npad.constraints.kinds import Constraint
 from npad.errors import InvalidInput
 from npad.noise.noisy import Noise
 from npad.search.decoder import Decoder, ensure_decoder, has_candidates
@@ -34,11 +35,15 @@ class Decoding:
         max_length: tokens that an output may have, its end token included.
         max_rows: rows (inputs × chains × beams) decoded at a time, fewer if inputs are long or
             memory is short; it decides memory and speed, not the result.
+        constraint: what every output must satisfy.
     """
 
     decoder: Decoder
     max_length: int = field(default=MAX_LENGTH, metadata={"minimum": 1})
     max_rows: int = field(default=MAX_ROWS, metadata={"minimum": 1})
+    constraint: Constraint | None = field(
+        default=None, metadata={"rule": "a constraint, such as Prefix('Ich')"}
+    )
 
     def __post_init__(self) -> None:
         ensure_decoder(self.decoder)
@@ -128,8 +133,9 @@ def decoding_from(
 
     Args:
         options: `decoder`, a registered name or one with its fields in brackets; the options of the
-            decoder and of its inner one; `nbest`, the hypotheses to return; and `max_length` and
-            `max_rows`. Values may be texts. None stands for an option that is not set.
+            decoder and of its inner one; `nbest`, the hypotheses to return; `max_length`,
+            `max_rows` and `constraint`. Values may be texts. None stands for an option that is not
+            set.
         defaults: the model's, for what is left open; by default those of npad's own models.
         default: the decoder without an option `decoder`.
         spell: how error messages write an option's name, such as `--top-k`.
@@ -141,6 +147,7 @@ def decoding_from(
     limits = {name: given.pop(name) for name in LIMITS if name in given}
     for name, value in limits.items():
         limits[name] = parse_value(spell(name), value, int) if isinstance(value, str) else value
+    limits |= {"constraint": given.pop("constraint", None)}
     builder = _Builder(Defaults() if defaults is None else defaults, spell)
     return Decoding(builder.decoder(str(given.pop("decoder", default)), given), **limits)
 

@@ -16,7 +16,7 @@ from npad.pipelines.transcription import Transcriber
 from npad.pipelines.translation import Translator
 from npad.serve.limits import Limits
 from npad.serve.model_thread import ModelThread
-from npad.text.subwords import END, Subwords
+from npad.text.subwords import Subwords
 
 CONFIDENCE_DIGITS = 2
 SPACE = "▁"  # stands for the space before a word
@@ -82,7 +82,7 @@ class ServedModel:
         """
         if self._source_pieces is None:
             return [f"{SPACE}{word}" for word in text.split()]
-        return [*self._source_pieces([token for token in source if token != END]), END_PIECE]
+        return [*self._source_pieces(source), END_PIECE]
 
     @property
     def encodes_anywhere(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
+from npad.constraints.vocabulary import Vocabulary
 from npad.errors import InvalidInput, StorageError
 from npad.validation import ensure_integer
 
@@ -130,6 +132,13 @@ class Detokeniser:
     def __call__(self, tokens: Sequence[int]) -> str:
         return self.subwords.decode(tokens)
 
+    def vocabulary(self) -> Vocabulary:
+        """Return what each token writes."""
+        tokenizer = self.subwords.tokenizer
+        names = [tokenizer.id_to_token(i) or "" for i in range(self.subwords.size - 1)]
+        pieces = pieces_of(names, json.loads(tokenizer.to_str()))
+        return vocabulary_of([b"", *pieces], self.subwords.encode)
+
     def all(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Decode many sequences of tokens, in parallel on all cores."""
         batch = [_identifiers(tokens) for tokens in sequences]
@@ -179,9 +188,80 @@ class SentencePieces:
         """Return the text of tokens."""
         return str(self.processor.decode(list(tokens)))
 
+    def vocabulary(self) -> Vocabulary:
+        """Return what each token writes."""
+        names = [self.processor.id_to_piece(i) for i in range(len(self))]
+        return vocabulary_of(pieces_of(names), self.encode)
+
     def all(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of many sequences of tokens."""
         return [str(text) for text in self.processor.decode([list(s) for s in sequences])]
+
+
+@dataclass(frozen=True, eq=False)
+class PretrainedDetokeniser:
+    """A callable that turns tokens of a Hugging Face tokenizer into text, without special ones."""
+
+    tokenizer: Any
+
+    def __call__(self, tokens: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of outputs, without special ones."""
+        batch = self.tokenizer(text_target=list(texts), add_special_tokens=False)["input_ids"]
+        return [list(tokens) for tokens in batch]
+
+    def vocabulary(self) -> Vocabulary:
+        """Return what each token writes."""
+        names = self.tokenizer.convert_ids_to_tokens(list(range(len(self.tokenizer))))
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        pieces = pieces_of(names, None if backend is None else json.loads(backend.to_str()))
+        for token in self.tokenizer.all_special_ids:
+            pieces[token] = b""
+        return vocabulary_of(pieces, self.encode)
+
+
+def vocabulary_of(
+    pieces: list[bytes], encode: Callable[[Sequence[str]], list[list[int]]]
+) -> Vocabulary:
+    """Return what tokens write, from their pieces and the function from texts to tokens."""
+    (tokens,) = encode(["a"])
+    leading = b"".join(pieces[token] for token in tokens).startswith(b" ")
+    return Vocabulary(pieces, encode, leading)
+
+
+def pieces_of(names: Sequence[str], config: Any = None) -> list[bytes]:
+    """Return the bytes that tokens write, by their names in a vocabulary.
+
+    Args:
+        names: of all tokens, such as `ĠHaus`, `▁Haus` or `<0x0A>`.
+        config: the parsed tokenizer.json; a model of SentencePiece has none.
+    """
+    config = config or {}
+    special = {added["content"] for added in config.get("added_tokens", []) if added["special"]}
+    if '"ByteLevel"' in json.dumps([config.get("decoder"), config.get("pre_tokenizer")]):
+        values = {letter: byte for byte, letter in byte_letters().items()}
+        known = [name not in special and all(letter in values for letter in name) for name in names]
+        return [
+            bytes(values[letter] for letter in name) if spelled else b""
+            for name, spelled in zip(names, known, strict=True)
+        ]
+    special |= {"<s>", "</s>", "<unk>", "<pad>"}
+    return [b"" if name in special else _piece(name) for name in names]
+
+
+def _piece(name: str) -> bytes:
+    """Return what a token of SentencePiece writes."""
+    byte = re.fullmatch("<0x([0-9A-F]{2})>", name)
+    return bytes([int(byte[1], 16)]) if byte else name.replace("▁", " ").encode()
+
+
+def byte_letters() -> dict[int, str]:
+    """Return the letter by which byte-level BPE writes each byte."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {b: chr(b) for b in plain} | {b: chr(256 + n) for n, b in enumerate(others)}
 
 
 def _identifiers(tokens: Sequence[int]) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 
 from npad.decoding import decode
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, StorageError
 from npad.models.actors import Actor
 from npad.models.cgru.fast import prepared
 from npad.models.cgru.model import AttentionModel
@@ -208,7 +208,8 @@ class Steering(Validation):
             save_actor(part, self.actor, self.checksum, about)
 
     def verify(self, folder: Path) -> None:
-        load_actor(folder, self.checksum)
+        if load_actor(folder, self.checksum) is None:
+            raise StorageError(f"{folder} has lost its actor; restore it, or start another run")
 
 
 def perplexity_of(nats: float, tokens: float) -> float:

@@ -1,22 +1,18 @@
-"""A model whose scores are changed before a search reads them: tokens forbidden, lengths set, ….
-
-The rules constrain the search; the scores of hypotheses are those of the model itself.
-"""
+"""Rules of transformers: logits processors, stopping criteria, ends, Whisper's timestamps."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from npad.engine.pytree import tree_map
+from npad.constraints.constrained import Constrained, Rule
 from npad.errors import InvalidInput
-from npad.model import Capabilities, Perturb, name_of
-from npad.models.clean import Clean, Judged, WrappingState
+from npad.model import Capabilities
 
 # (tokens [rows, t], scores [rows, V]) -> scores [rows, V]
 Processor = Callable[[Tensor, Tensor], Tensor]
@@ -46,55 +42,6 @@ REMEMBERING = {
     "UnbatchedClassifierFreeGuidanceLogitsProcessor": "guidance_scale",
     "WhisperNoSpeechDetection": "no_speech_threshold",
 }
-
-
-class Rule:
-    """Changes the scores of each step. What it remembers of the rows is kept in their state."""
-
-    capturable = True  # whether a step may be captured in a CUDA graph
-
-    def key(self) -> Any:
-        """Return a hashable value that is equal for rules that do the same, as far as is known."""
-        return id(self)
-
-    def start(self, model: Any, source: Any) -> Any:
-        """Return what the rule remembers of each sentence of a source: a tree of tensors [rows]."""
-        return None
-
-    def read(self, memory: Any, tokens: Tensor) -> Any:
-        """Return what it remembers once tokens [rows] have been written."""
-        return memory
-
-    def apply(self, scores: Tensor, memory: Any, eos: int, first: bool) -> Tensor:
-        """Return changed scores [rows, V].
-
-        Args:
-            scores: [rows, V], of the next token.
-            memory: what the rule remembers of the rows.
-            eos: the end token.
-            first: whether the next token is the first one.
-        """
-        raise NotImplementedError
-
-
-class Forbidden(Rule):
-    """Gives forbidden tokens no probability; that of the others stays as it is.
-
-    Args:
-        tokens: never written.
-        first: not written as the first token.
-        device: where the scores are.
-    """
-
-    def __init__(
-        self, tokens: Iterable[int], first: Iterable[int] = (), device: Any = "cpu"
-    ) -> None:
-        always = sorted({*tokens})
-        self.tokens = torch.tensor(always, dtype=torch.long, device=device)
-        self.first = torch.tensor(sorted({*always, *first}), dtype=torch.long, device=device)
-
-    def apply(self, scores: Tensor, memory: Any, eos: int, first: bool) -> Tensor:
-        return scores.index_fill(-1, self.first if first else self.tokens, -torch.inf)
 
 
 class Written(NamedTuple):
@@ -295,77 +242,6 @@ class Timestamped(Rule):
         of_stamps = scores[:, self.first_stamp :].logsumexp(-1)
         likely = of_stamps > scores[:, : self.first_stamp].amax(-1)
         return scores.masked_fill(likely[:, None] & ~stamps, -torch.inf)
-
-
-@dataclass(frozen=True)
-class ConstrainedState(WrappingState):
-    """The state of the wrapped model, with what the rules remember."""
-
-    started: bool  # whether the begin token has been read
-    memories: tuple[Any, ...]  # of each rule, one row per hypothesis
-
-
-class Constrained(Judged):
-    """A model whose `step` returns changed scores. Hypotheses get those of the wrapped model.
-
-    Args:
-        model: the model to constrain.
-        *rules: change the scores, one after the other.
-        normalised: change log-probabilities, which are not normalised again, instead of logits.
-        judged: gives hypotheses their scores instead of the model; reads the model's states.
-    """
-
-    def __init__(
-        self, model: Any, *rules: Rule, normalised: bool = True, judged: Any = None
-    ) -> None:
-        self.model: Any = model
-        self.plain = model  # the model without what is wrapped around it
-        self.rules, self.normalised, self.name = rules, normalised, name_of(model)
-        self.judged = judged
-        self._key = model, normalised, tuple(rule.key() for rule in rules)
-
-    def __eq__(self, other: object) -> bool:
-        """Models constrained alike share their CUDA graphs."""
-        return isinstance(other, Constrained) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        judged = super().capabilities
-        return replace(
-            judged,
-            judge=judged.judge if self.judged is None else Clean(self.judged),
-            normalised=self.normalised,
-            capturable=judged.capturable and all(rule.capturable for rule in self.rules),
-        )
-
-    def wrapped(self, inner: Any, source: Any) -> ConstrainedState:
-        memories = tuple(rule.start(self.model, source) for rule in self.rules)
-        return ConstrainedState(inner, False, memories)
-
-    def step(
-        self, state: ConstrainedState, tokens: Tensor, perturb: Perturb | None = None
-    ) -> tuple[Tensor, ConstrainedState]:
-        logits, inner = self.model.step(state.inner, tokens, perturb)
-        scores = logits.float().log_softmax(-1) if self.normalised else logits.float()
-        memories = []
-        for rule, memory in zip(self.rules, state.memories, strict=True):
-            if state.started:
-                memory = rule.read(memory, tokens)
-            scores = rule.apply(scores, memory, self.special.eos, not state.started)
-            memories.append(memory)
-        return scores, replace(state, inner=inner, started=True, memories=tuple(memories))
-
-    def select(self, state: ConstrainedState, rows: Tensor) -> ConstrainedState:
-        memories = tree_map(lambda x: x[rows], state.memories)
-        return replace(state, inner=self.model.select(state.inner, rows), memories=memories)
-
-    def in_precision(self, precision: str) -> Constrained:
-        """Return this model around a copy in another precision, for chains that are re-scored."""
-        low = self.model.in_precision(precision)
-        return type(self)(low, *self.rules, normalised=self.normalised)
 
 
 @dataclass(frozen=True)

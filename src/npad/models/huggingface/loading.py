@@ -24,9 +24,10 @@ from urllib.request import getproxies
 
 import torch
 
+from npad.constraints.constrained import Constrained, Forbidden
 from npad.errors import InvalidInput
 from npad.models.huggingface.adapter import HuggingFace, transformers
-from npad.models.huggingface.constraints import Constrained, Forbidden, Processed, Timestamped
+from npad.models.huggingface.constraints import Processed, Timestamped
 from npad.models.linear import prepare
 from npad.text.subwords import ensure_bounded
 
@@ -68,6 +69,8 @@ def text_model(name: str, device: str | torch.device = "cpu") -> tuple[Any, Any]
     kind = "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM"
     model = _model(getattr(transformers, kind), name, config).to(device)
     tokenizer = _loaded(transformers.AutoTokenizer, name, padding_side="left")
+    with _attempt(name):
+        tokenizer("a")  # some of a damaged configuration is read only now
     if languages is not None:
         codes = getattr(tokenizer, "lang_code_to_id", None) or tokenizer.get_added_vocab()
         if not hasattr(tokenizer, "src_lang"):
@@ -221,7 +224,7 @@ def _ensure_probabilities(name: str, config: dict[str, Any]) -> None:
     for field, value in config.items():
         if isinstance(value, dict):
             _ensure_probabilities(name, value)
-        elif "drop" in str(field) and isinstance(value, float) and not 0 <= value <= 1:
+        elif "drop" in str(field) and isinstance(value, int | float) and not 0 <= value <= 1:
             raise InvalidInput(
                 f"{field} in the config.json of {name!r} must be a probability from 0 to 1, not "
                 f"{value}; correct it"

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 from npad.errors import InvalidInput
 from npad.model import Special
 from npad.models.huggingface.inputs import Inputs, rounded_length
-from npad.validation import ensure_bool
+from npad.validation import brief, ensure_bool
 
 Source = Inputs | Sequence[Sequence[int]]
 # Fields of a configuration that may hold the number of decoder layers, the most specific first.
@@ -55,7 +55,8 @@ class Parts:
         self.layers = _layers(self.decoder, model.config, name)
         width = self.width
         eos = model.generation_config.eos_token_id if end_tokens is None else end_tokens
-        self.end_tokens = [eos] if isinstance(eos, int) else list(eos or ())
+        several: Any = eos if isinstance(eos, list | tuple) else () if eos is None else (eos,)
+        self.end_tokens: list[int] = list(several)
         if not self.end_tokens:
             raise InvalidInput(f"{name} has no end token; set model.generation_config.eos_token_id")
         _ensure_known("eos_token_id", self.end_tokens, self.vocabulary, name)
@@ -148,10 +149,10 @@ class Parts:
 def _ensure_known(role: str, tokens: list[int], vocabulary: int, name: str) -> None:
     """Refuse special tokens of a generation config that the model does not have."""
     for token in tokens:
-        if token is None or not 0 <= token < vocabulary:
+        if type(token) is not int or not 0 <= token < vocabulary:
             raise InvalidInput(
-                f"{role} must be one of the {vocabulary:,} tokens of {name}, not {token}; correct "
-                "the model's generation_config.json"
+                f"{role} must be one of the {vocabulary:,} tokens of {name}, not {brief(token)}; "
+                "correct the model's generation_config.json"
             )
 
 

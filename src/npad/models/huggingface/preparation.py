@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npad.constraints.constrained import Constrained, Rule
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
 from npad.models.huggingface.adapter import BaseModelOutput, HuggingFace, Inputs, transformers
 from npad.models.huggingface.constraints import (
-    Constrained,
     MergedEnds,
     Processed,
-    Rule,
     Stopping,
     StoppingRule,
     Written,

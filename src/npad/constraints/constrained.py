@@ -1,0 +1,203 @@
+"""A model whose scores are changed before a search reads them: tokens forbidden, lengths set, ….
+
+The rules constrain the search; the scores of hypotheses are those of the model itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npad.engine.pytree import tree_map
+from npad.hypotheses import Hypotheses
+from npad.model import Capabilities, Perturb, name_of
+from npad.models.clean import Clean, Judged, WrappingState
+from npad.rows import repeat
+
+
+class Rule:
+    """Changes the scores of each step. What it remembers of the rows is kept in their state."""
+
+    capturable = True  # whether a step may be captured in a CUDA graph
+    masks = False  # it only forbids tokens: all other scores stay the model's
+    finishes = False  # an output cut at max_length breaks it
+    judges = False  # `met` tells which outputs keep it
+    soft = False  # outputs that break it rank below the others; other rules allow none
+
+    @property
+    def label(self) -> str:
+        """What messages and signatures call it; empty for rules of a model's own configuration."""
+        return ""
+
+    def key(self) -> Any:
+        """Return a hashable value that is equal for rules that do the same, as far as is known."""
+        return id(self)
+
+    def start(self, model: Any, source: Any) -> Any:
+        """Return what the rule remembers of each sentence of a source: a tree of tensors [rows]."""
+        return None
+
+    def read(self, memory: Any, tokens: Tensor) -> Any:
+        """Return what it remembers once tokens [rows] have been written."""
+        return memory
+
+    def apply(self, scores: Tensor, memory: Any, eos: int, first: bool) -> Tensor:
+        """Return changed scores [rows, V].
+
+        Args:
+            scores: [rows, V], of the next token.
+            memory: what the rule remembers of the rows.
+            eos: the end token.
+            first: whether the next token is the first one.
+        """
+        raise NotImplementedError
+
+    def met(self, memory: Any) -> Tensor:
+        """Return whether outputs [rows] keep a rule that `judges`, from what it remembers."""
+        raise NotImplementedError
+
+
+class Forbidden(Rule):
+    """Gives forbidden tokens no probability; that of the others stays as it is.
+
+    Args:
+        tokens: never written.
+        first: not written as the first token.
+        device: where the scores are.
+    """
+
+    def __init__(
+        self, tokens: Iterable[int], first: Iterable[int] = (), device: Any = "cpu"
+    ) -> None:
+        always = sorted({*tokens})
+        self.tokens = torch.tensor(always, dtype=torch.long, device=device)
+        self.first = torch.tensor(sorted({*always, *first}), dtype=torch.long, device=device)
+
+    def apply(self, scores: Tensor, memory: Any, eos: int, first: bool) -> Tensor:
+        return scores.index_fill(-1, self.first if first else self.tokens, -torch.inf)
+
+
+@dataclass(frozen=True)
+class ConstrainedState(WrappingState):
+    """The state of the wrapped model, with what the rules remember."""
+
+    started: bool  # whether the begin token has been read
+    memories: tuple[Any, ...]  # of each rule, one row per hypothesis
+
+
+class Constrained(Judged):
+    """A model whose `step` returns changed scores. Hypotheses get those of the wrapped model.
+
+    Args:
+        model: the model to constrain.
+        *rules: change the scores, one after the other: `Rule`s, or constraints of
+            `npad.constraints` that are written in tokens.
+        normalised: change log-probabilities, which are not normalised again, instead of logits.
+        judged: gives hypotheses their scores instead of the model; reads the model's states.
+    """
+
+    def __init__(
+        self, model: Any, *rules: Any, normalised: bool = True, judged: Any = None
+    ) -> None:
+        self.model: Any = model
+        self.plain = model  # the model without what is wrapped around it
+        eos = model.special.eos
+        bound = ([rule] if isinstance(rule, Rule) else rule.rules(eos, None) for rule in rules)
+        self.rules: tuple[Rule, ...] = tuple(chain.from_iterable(bound))
+        self.normalised, self.name = normalised, name_of(model)
+        self.judged = judged
+        self._log_probs = Capabilities.of(model).normalised
+        self._key = model, normalised, tuple(rule.key() for rule in self.rules)
+
+    def __eq__(self, other: object) -> bool:
+        """Models constrained alike share their CUDA graphs."""
+        return isinstance(other, Constrained) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        inner, judged = Capabilities.of(self.model), super().capabilities
+        labels = [inner.constraint, *(rule.label for rule in self.rules)]
+        return replace(
+            judged,
+            judge=judged.judge if self.judged is None else Clean(self.judged),
+            normalised=self.normalised,
+            modified_scores=inner.modified_scores or not all(rule.masks for rule in self.rules),
+            capturable=judged.capturable and all(rule.capturable for rule in self.rules),
+            constraint="&".join(filter(None, labels)),
+            settle=self.settle if any(labels) else None,
+        )
+
+    def wrapped(self, inner: Any, source: Any) -> ConstrainedState:
+        memories = tuple(rule.start(self.model, source) for rule in self.rules)
+        return ConstrainedState(inner, False, memories)
+
+    def step(
+        self, state: ConstrainedState, tokens: Tensor, perturb: Perturb | None = None
+    ) -> tuple[Tensor, ConstrainedState]:
+        logits, inner = self.model.step(state.inner, tokens, perturb)
+        precise = torch.promote_types(logits.dtype, torch.float32)
+        if self.normalised and not self._log_probs:
+            scores = logits.log_softmax(-1, dtype=precise)
+        else:
+            scores = logits.to(precise)
+        memories = []
+        for rule, memory in zip(self.rules, state.memories, strict=True):
+            if state.started:
+                memory = rule.read(memory, tokens)
+            scores = rule.apply(scores, memory, self.special.eos, not state.started)
+            memories.append(memory)
+        return scores, replace(state, inner=inner, started=True, memories=tuple(memories))
+
+    def select(self, state: ConstrainedState, rows: Tensor) -> ConstrainedState:
+        memories = tree_map(lambda x: x[rows], state.memories)
+        return replace(state, inner=self.model.select(state.inner, rows), memories=memories)
+
+    def settle(self, state: ConstrainedState, hypotheses: Hypotheses) -> Hypotheses:
+        """Return hypotheses [groups, n] without those that break a rule; which met all of them.
+
+        Args:
+            state: before the first step, one row per group.
+            hypotheses: what a search found, on the CPU, best first.
+        """
+        kept = hypotheses.exists & (hypotheses.log_prob > -torch.inf)
+        met = torch.ones_like(kept) if hypotheses.met is None else hypotheses.met
+        for rule, memory in zip(self.rules, state.memories, strict=True):
+            if rule.finishes:
+                kept = kept & hypotheses.finished
+            if rule.soft:
+                met = met & judged_by(rule, memory, hypotheses)
+            elif rule.judges and not hypotheses.finished.all():
+                kept = kept & judged_by(rule, memory, hypotheses)
+        lengths = hypotheses.lengths.masked_fill(~kept, -1)
+        hypotheses = replace(hypotheses, lengths=lengths, met=met)
+        inner = Capabilities.of(self.model).settle
+        if inner is not None:
+            hypotheses = inner(state.inner, hypotheses)
+        return hypotheses.best_first()
+
+    def in_precision(self, precision: str) -> Constrained:
+        """Return this model around a copy in another precision, for chains that are re-scored."""
+        low = self.model.in_precision(precision)
+        return type(self)(low, *self.rules, normalised=self.normalised)
+
+
+def judged_by(rule: Rule, memory: Any, hypotheses: Hypotheses) -> Tensor:
+    """Return whether hypotheses [groups, n] keep a rule, from its memory before the first step."""
+    groups, n = hypotheses.lengths.shape
+    rows = repeat(groups, n, hypotheses.lengths.device)
+    memory = tree_map(lambda x: x.cpu()[rows], memory)
+    met = rule.met(memory)
+    tokens = hypotheses.tokens.flatten(0, 1)
+    lengths = hypotheses.lengths.flatten()
+    for t in range(tokens.shape[1]):
+        memory = rule.read(memory, tokens[:, t])
+        met = torch.where(lengths > t, rule.met(memory), met)
+    return met.view(groups, n)

@@ -1,0 +1,234 @@
+"""Constraints on outputs, as users state them: texts, or tokens where a model has no texts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from npad.constraints.automata import FREE, ROOT, Automaton, edges_of, trie_of
+from npad.constraints.constrained import Constrained, Rule
+from npad.constraints.vocabulary import Vocabulary
+from npad.errors import InvalidInput
+from npad.validation import brief, did_you_mean
+
+Phrase = str | tuple[int, ...]  # a text, or its tokens
+CACHED = 16  # constraints whose automata are kept
+SHOWN = 40  # characters of a phrase in messages and signatures
+
+
+@dataclass(frozen=True)
+class Context:
+    """What constraints on texts are bound to.
+
+    Attributes:
+        vocabulary: of the model's outputs.
+        sources: the texts of a batch, in their order.
+        prefixes: what the output of each must begin with.
+    """
+
+    vocabulary: Vocabulary
+    sources: Sequence[str] = ()
+    prefixes: Sequence[str] = ()
+
+
+class Constraint(ABC):
+    """What every output must satisfy. `a & b` requires both."""
+
+    label: ClassVar[str]  # its name in specs
+
+    @classmethod
+    def of(cls, values: Sequence[str]) -> Constraint:
+        """Return the constraint of a spec, from the values in its brackets or in a file."""
+        return cls(tuple(values))  # type: ignore[call-arg]
+
+    @abstractmethod
+    def rules(self, eos: int, context: Context | None) -> list[Rule]:
+        """Return the rules that enforce it.
+
+        Args:
+            eos: the model's end token.
+            context: the vocabulary and the texts; None for a constraint that is given in tokens.
+
+        Raises:
+            InvalidInput: it needs a vocabulary, or breaks a limit.
+        """
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Return its spec, shortened where it is long: for messages and signatures."""
+
+    def __and__(self, other: Constraint) -> Constraint:
+        return Both(self, other)
+
+
+@dataclass(frozen=True)
+class Both(Constraint):
+    """Two constraints that every output must satisfy."""
+
+    first: Constraint
+    second: Constraint
+
+    def rules(self, eos: int, context: Context | None) -> list[Rule]:
+        return [*self.first.rules(eos, context), *self.second.rules(eos, context)]
+
+    def __str__(self) -> str:
+        return f"{self.first}&{self.second}"
+
+
+@dataclass(frozen=True)
+class Prefix(Constraint):
+    """Outputs begin with a text, or each sentence's with its own.
+
+    The text need not end where a token does: the model may complete its last word, or go on behind
+    it. Prefixes given in tokens are written as they are.
+
+    Attributes:
+        text: what all outputs begin with; or a tuple of tokens.
+    """
+
+    label: ClassVar[str] = "prefix"
+
+    text: Phrase
+
+    @classmethod
+    def of(cls, values: Sequence[str]) -> Prefix:
+        return cls("\n".join(values))
+
+    def rules(self, eos: int, context: Context | None) -> list[Rule]:
+        return [prefix_rule([self.text], None if context is None else context.vocabulary)]
+
+    def __str__(self) -> str:
+        return f"prefix({shown(self.text)})"
+
+
+def prefix_rule(prefixes: Sequence[Phrase], vocabulary: Vocabulary | None) -> Automaton:
+    """Return the rule that each sentence's output begins with its prefix, or all with the one."""
+    states: dict[Any, int] = {b"": FREE}
+    triples: list[Sequence[Sequence[int]]] = []
+    waiting: list[bytes] = []
+
+    def state_of(rest: bytes) -> int:
+        """Return the state in which bytes are still to be written."""
+        if rest not in states:
+            states[rest] = ROOT + len(states)
+            waiting.append(rest)
+        return states[rest]
+
+    starts = []
+    for number, prefix in enumerate(prefixes):
+        tokens: Sequence[int] = ()
+        rest = b""
+        if isinstance(prefix, tuple):
+            tokens = prefix
+        elif prefix:
+            tokens, rest = needed(vocabulary, "a prefix").split(prefix)
+        chain = [states.setdefault((number, i), ROOT + len(states)) for i in range(len(tokens))]
+        chain.append(state_of(rest))
+        starts.append(chain[0])
+        triples.append((chain[:-1], tokens, chain[1:]))
+    while waiting:
+        rest = waiting.pop()
+        spelled = needed(vocabulary, "a prefix").spelling(rest)
+        lefts = [state_of(left) for _, left in spelled]
+        triples.append(([states[rest]] * len(spelled), [token for token, _ in spelled], lefts))
+    label = f"prefix({shown(prefixes[0])})" if len(prefixes) == 1 else "prefix"
+    edges = edges_of([[np.array(x, dtype=np.int64) for x in triple] for triple in triples])
+    return Automaton(edges, starts if len(starts) > 1 else starts[0], label, finishes=False)
+
+
+@dataclass(frozen=True)
+class Choices(Constraint):
+    """Every output is one of a list of texts.
+
+    Each is written in the tokens of the model's own tokenizer. What it scores is the model's
+    log-probability: a softmax over the scores of all choices is their posterior.
+
+    Attributes:
+        choices: texts, or tuples of tokens.
+    """
+
+    label: ClassVar[str] = "choices"
+
+    choices: tuple[Phrase, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.choices, tuple) or not self.choices:
+            raise InvalidInput(f"choices must be one text or more, not {brief(self.choices)}")
+        if len({type(choice) for choice in self.choices}) > 1:
+            raise InvalidInput("choices must be all texts, or all tuples of tokens")
+
+    def rules(self, eos: int, context: Context | None) -> list[Rule]:
+        return [_choices_rule(self, eos, None if context is None else context.vocabulary)]
+
+    def __str__(self) -> str:
+        few = "|".join(map(shown, self.choices)) if len(self.choices) <= 3 else ""
+        return f"choices({few or f'{len(self.choices):,} texts'})"
+
+
+@lru_cache(CACHED)
+def _choices_rule(constraint: Choices, eos: int, vocabulary: Vocabulary | None) -> Automaton:
+    choices: Any = constraint.choices
+    if isinstance(choices[0], str):
+        choices = needed(vocabulary, "a choice").encode(choices)
+    if any(eos in choice for choice in choices):
+        raise InvalidInput(f"leave the end token {eos} out of choices; it is added")
+    return Automaton(trie_of(choices, eos), ROOT, str(constraint), finishes=True)
+
+
+def needed(vocabulary: Vocabulary | None, noun: str) -> Vocabulary:
+    """Return the vocabulary of a model.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    if vocabulary is None:
+        raise InvalidInput(
+            f"{noun} is a text, and a model by itself has none: give tuples of tokens, or decode "
+            "by a translator with constraint=…"
+        )
+    return vocabulary
+
+
+def shown(phrase: Phrase) -> str:
+    """Return a phrase as specs and messages show it."""
+    text = phrase if isinstance(phrase, str) else " ".join(map(str, phrase))
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def both(first: Constraint | None, second: Constraint | None) -> Constraint | None:
+    """Return the constraint that both hold, of which either may be missing."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second
+
+
+def constrained(model: Any, constraint: Constraint | None, context: Context) -> Any:
+    """Return the model under a constraint, and under the prefixes of a batch; itself without."""
+    eos = model.special.eos
+    rules: list[Rule] = []
+    if any(context.prefixes):
+        rules.append(prefix_rule(context.prefixes, context.vocabulary))
+    if constraint is not None:
+        rules += constraint.rules(eos, context)
+    return Constrained(model, *rules) if rules else model
+
+
+CONSTRAINTS: dict[str, type[Constraint]] = {kind.label: kind for kind in (Prefix, Choices)}
+LISTS = ("choices",)  # those whose values are several texts
+
+
+def constraint_named(name: str, values: Sequence[str]) -> Constraint:
+    """Return a constraint by its name in specs, from its values.
+
+    Raises:
+        InvalidInput: there is no such constraint, or a value breaks its rule.
+    """
+    if name not in CONSTRAINTS:
+        rule = f"there is no constraint {name!r}; there are {', '.join(CONSTRAINTS)}"
+        raise InvalidInput(rule + did_you_mean(name, CONSTRAINTS))
+    return CONSTRAINTS[name].of(values)

@@ -1,0 +1,112 @@
+"""Theorems that hold for every decoder over constrained models."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cases import EVERY, FOUR, PLAIN, WAYS, assert_same, by_name, in_fours, key, tables
+from npad import Beam, Exact, InvalidInput, decode
+from npad.constraints import Choices, Constrained, Constraint, Prefix
+from npad.constraints.kinds import Both
+from npad.decoding import search
+
+every = pytest.mark.parametrize("decoder", **by_name(EVERY))
+
+
+def keeps(constraint: Constraint, output) -> bool:
+    """Whether an output of a table satisfies a constraint, by its definition."""
+    tokens = output.tokens
+    if isinstance(constraint, Prefix):
+        return tokens[: len(constraint.text)] == constraint.text
+    if isinstance(constraint, Choices):
+        return output.finished and tokens in constraint.choices
+    assert isinstance(constraint, Both)
+    return keeps(constraint.first, output) and keeps(constraint.second, output)
+
+
+@st.composite
+def constrained_tables(draw, sentences=1):
+    """A random table, and a constraint in its tokens."""
+    model = draw(tables(sentences=sentences))
+    token = st.integers(1, model.vocabulary - 1)
+    texts = st.lists(token, max_size=3).map(tuple)
+    prefix = st.builds(Prefix, texts)
+    choices = st.builds(Choices, st.lists(texts, min_size=1, max_size=5).map(tuple))
+    both = st.builds(lambda a, b: a & b, prefix, choices)
+    return model, draw(st.one_of(prefix, choices, both))
+
+
+def allowed(model, constraint, sentence, max_length):
+    """The outputs that satisfy a constraint, and their log-probabilities, by enumeration."""
+    return {
+        (output.tokens, output.finished): output.log_prob
+        for output in model.outputs(sentence, max_length)
+        if keeps(constraint, output)
+    }
+
+
+def found_by(model, constraint, decoder, sources, max_length, ids=None):
+    return search(Constrained(model, constraint), sources, decoder, max_length, ids, None)
+
+
+@every
+@in_fours
+@given(case=constrained_tables(sentences=4), max_length=st.integers(1, 5))
+def test_outputs_satisfy_the_constraint_with_the_models_own_log_prob(decoder, case, max_length):
+    model, constraint = case
+    for sentence, hypotheses in enumerate(found_by(model, constraint, decoder, FOUR, max_length)):
+        possible = allowed(model, constraint, sentence, max_length)
+        for hypothesis in hypotheses:
+            own = possible[hypothesis.tokens, hypothesis.finished]
+            assert hypothesis.log_prob == pytest.approx(own, abs=1e-9)
+        assert [key(h) for h in hypotheses] == sorted(map(key, hypotheses), reverse=True)
+
+
+@pytest.mark.parametrize("decoder", [EVERY[way] for way in WAYS], ids=WAYS)
+@in_fours
+@given(case=constrained_tables(sentences=4), order=st.permutations(FOUR))
+def test_a_sentence_decodes_alike_alone_and_in_a_batch(decoder, case, order):
+    model, constraint = case
+    together = found_by(model, constraint, decoder, FOUR, 5, [70, 71, 72, 73])
+    shuffled = found_by(model, constraint, decoder, order, 5, [70 + i for i in order])
+    assert_same(shuffled, [together[i] for i in order])
+    for i in FOUR:
+        assert_same(found_by(model, constraint, decoder, [i], 5, [70 + i]), [together[i]])
+
+
+@given(case=constrained_tables(), max_length=st.integers(1, 5))
+def test_exact_search_is_enumeration_under_the_constraint(case, max_length):
+    model, constraint = case
+    possible = allowed(model, constraint, 0, max_length)
+    if not possible:
+        with pytest.raises(InvalidInput) as caught:
+            decode(Constrained(model, constraint), [0], Exact(1000), max_length)
+        assert str(constraint) in str(caught.value)
+        return
+    ((best,),) = decode(Constrained(model, constraint), [0], Exact(1000), max_length)
+    finished, log_prob = max((finished, p) for (_, finished), p in possible.items())
+    assert (best.finished, best.log_prob) == (finished, pytest.approx(log_prob, abs=1e-9))
+    assert best.proven
+
+
+@pytest.mark.parametrize("name", ["greedy", "shrink", "nbest", "stochastic", "exact"])
+@in_fours
+@given(case=constrained_tables(sentences=4))
+def test_npad_is_never_below_its_inner_decoder(name, case):
+    model, constraint = case
+    inner = found_by(model, constraint, PLAIN[name], FOUR, 5)
+    noisy = found_by(model, constraint, EVERY[f"npad-{name}"], FOUR, 5)
+    for plain, better in zip(inner, noisy, strict=True):
+        assert [key(h) for h in plain[:1]] <= [key(h) for h in better[:1]]
+        assert better or not plain
+
+
+@given(case=constrained_tables(), width=st.integers(1, 4))
+def test_scores_do_not_depend_on_the_precision_of_the_mask(case, width):
+    """Nested constraints are one after the other, and neither normalises again."""
+    model, constraint = case
+    nested = Constrained(Constrained(model, constraint), Prefix(()))
+    once = search(Constrained(model, constraint), [0], Beam(width), 5, None, None)
+    assert_same(search(nested, [0], Beam(width), 5, None, None), once)
