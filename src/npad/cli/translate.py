@@ -59,8 +59,8 @@ def command(
     prefix: Annotated[
         str | None,
         option(
-            "What each output begins with: a file of lines, one per text; or one text.",
-            metavar="TEXT|FILE",
+            "What outputs begin with: a text, or a file of lines.",
+            metavar="TEXT",
         ),
     ] = None,
     tabs: Annotated[
@@ -96,10 +96,8 @@ def command(
     """Translate texts, files or standard input, line by line.
 
     An argument is a file if it exists, or looks like the name of a file: no white space, and a
-    suffix such as `.txt` or a separator of folders. Everything else is a text.
-
-    A blank line becomes an empty line. A line that is too long is reported, left empty in the
-    output, and makes the exit code 1.
+    suffix such as `.txt` or a separator of folders. Everything else is a text. A blank line becomes
+    an empty line. A line that is too long is reported, left empty, and makes the exit code 1.
 
     With --engine, many workers translate a corpus: lines, .jsonl or .parquet. If that is
     interrupted or killed, the same command continues.
