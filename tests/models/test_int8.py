@@ -8,11 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from attention_cases import SOURCE, build
 from npad import NPAD, Greedy, InvalidInput, Noise, decode
+from npad.models import int8
 from npad.models.cgru.fast import Prepared
-from npad.models.int8 import Int8Linear, ensure_int8, quantise
+from npad.models.int8 import Int8Linear, IntegerProduct, ensure_int8, quantise
 from npad.models.linear import Product
 from npad.models.low_precision import LowPrecision
 from npad.testing import check_model
@@ -34,6 +36,44 @@ def test_int8_layer_is_close_to_the_layer_it_replaces(inputs, outputs, shape, bi
     apart = Int8Linear(layer)(x) - exact
     assert apart.shape == exact.shape
     assert apart.norm() / exact.norm() < 0.02
+
+
+@pytest.fixture
+def integers(monkeypatch):
+    """A product of 90 outputs whose weights are integers times a unit."""
+    if not torch.cpu._is_vnni_supported():
+        pytest.skip("this processor has no VNNI")
+    monkeypatch.setattr(int8, "MIN_INTEGERS", 0)
+    torch.manual_seed(0)
+    weight = torch.randint(-127, 128, (90, 64))
+    weight[3, 5] = 127
+    return IntegerProduct(weight / 153.7, torch.randn(90))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(1,), (16,), (2, 3)])
+def test_a_product_of_integers_is_as_precise_as_in_float32(integers, shape, bias):
+    integers.bias = integers.bias if bias else None
+    x = torch.randn(*shape, 64) * torch.logspace(-4, 4, shape[-1])[:, None]
+    exact = copy.deepcopy(integers).double()(x.double())
+    size = x.norm(dim=-1, keepdim=True) * integers.weight.norm(dim=1)
+    apart, alone = (f(x) - exact for f in (integers, lambda x: F.linear(x, *weights(integers))))
+    assert integers.integers
+    assert (apart.abs() / (size + 1)).max() < 1e-6
+    assert apart.norm() < 2 * alone.norm()
+    assert integers(torch.full((1, 64), torch.nan)).isnan().all()
+    assert (integers(torch.zeros(1, 64)) == (0 if integers.bias is None else integers.bias)).all()
+
+
+def weights(product):
+    return product.weight, product.bias
+
+
+def test_other_weights_are_multiplied_in_float32(integers):
+    integers.weight[7, 7] += 0.003
+    x = torch.randn(2, 64)
+    assert torch.equal(integers(x), F.linear(x, *weights(integers)))
+    assert integers.integers is False
 
 
 def test_a_row_does_not_depend_on_its_neighbours():

@@ -24,6 +24,9 @@ from npad.models.linear import Product
 
 # Outputs; with fewer, most of the time goes to reading the input, and quantising reads it again.
 MIN_INT8_OUTPUTS = 16
+MIN_INTEGERS = 1 << 22  # weights; a smaller matrix is as fast in float32
+MAX_INTEGER_ROWS = 16  # with more, float32 is as fast
+PART = 254  # the ratio of two parts of a number
 SCALE = ".scale"  # appended to a stored matrix's name for the scales of its rows
 
 
@@ -73,6 +76,68 @@ class Int8Linear(nn.Module):
         return output.view(*x.shape[:-1], self.out_features)
 
 
+class IntegerProduct(Product):
+    """A `Product` that multiplies a few rows with integers, if its weights are 8-bit integers.
+
+    Weights of files in 8 bits are integers from −127 to 127 times a unit. Their product is as
+    precise as in float32 and reads a quarter of the bytes: each row of the input is written as
+    s · (a + b / 254 + c / 254²) with integers a, b, c from −127 to 127, which are three rows of one
+    product in integers. It takes a single row and 32,000 × 256 weights 0.2 ms of an AMD EPYC (Zen
+    5), and 2 ms in float32; for 32 rows, both are as fast.
+    """
+
+    integers: Any = None  # packed; False if the weights are others; None if it is not known yet
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, large = x.numel() // self.in_features, self.weight.numel() >= MIN_INTEGERS
+        on_cpu = x.device.type == "cpu" and x.dtype == torch.float32 and not x.requires_grad
+        if not (large and on_cpu and 0 < rows <= MAX_INTEGER_ROWS):
+            return super().forward(x)
+        if self.integers is None:
+            self.integers = self._integers()
+        if self.integers is False:
+            return super().forward(x)
+        return self._multiplied(x.reshape(rows, -1)).view(*x.shape[:-1], -1)
+
+    def _integers(self) -> Any:
+        """Return the packed integers, their units and offsets; False without VNNI or integers."""
+        if not torch.cpu._is_vnni_supported():  # sums of products of 8 bits would overflow
+            return False
+        weight = self.weight.detach()
+        unit = weight.abs().max() / 127
+        integers = (weight / unit).round()
+        if not bool(((weight / unit - integers).abs() < 1e-4).all()):
+            return False
+        packed = torch.ops.onednn.qlinear_prepack(integers.to(torch.int8), None)
+        outputs = self.out_features
+        return packed, unit.expand(outputs).clone(), torch.zeros(outputs, dtype=torch.long)
+
+    def _multiplied(self, x: Tensor) -> Tensor:
+        """Return x Wᵀ + b of x [rows, inputs]."""
+        scale = x.abs().amax(1, keepdim=True).clamp_(min=1e-30) / 127
+        rest, parts = x / scale, []
+        for _ in range(3):
+            parts.append(rest.round())
+            rest = (rest - parts[-1]) * PART
+        unsigned = torch.cat(parts).add_(128).to(torch.uint8)
+        options: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "")
+        product = torch.ops.onednn.qlinear_pointwise(
+            unsigned, 1.0, 128, *self.integers, None, *options
+        )
+        a, b, c = product.chunk(3)
+        total: Tensor = a.add_(b.add_(c, alpha=1 / PART), alpha=1 / PART)
+        if self.bias is None:
+            return total.mul_(scale)
+        return torch.addcmul(self.bias, total, scale, out=total)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self.integers = None
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "integers": None}
+
+
 def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Quantise each row to integers from −127 to 127: int8 [rows, columns], scales [rows]."""
     scale = weight.abs().amax(1).clamp(min=1e-12) / 127
@@ -89,7 +154,7 @@ def quantise(model: nn.Module) -> None:
     replacements: dict[Any, Int8Linear] = {}
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            linear = type(child) is nn.Linear or type(child) is Product
+            linear = type(child) in (nn.Linear, Product, IntegerProduct)
             if linear and child.out_features >= MIN_INT8_OUTPUTS:  # type: ignore[operator]
                 if child not in replacements:
                     replacements[child] = Int8Linear(child)  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from npad.errors import InvalidInput
 from npad.model import Layout, Special, untouched
+from npad.models.int8 import IntegerProduct
 from npad.models.linear import Product
 from npad.models.network import Network
 
@@ -54,11 +55,11 @@ class SSRUState:
 
     cells: Tensor  # [layers, rows, width]
     positions: Tensor  # [rows], tokens read
-    keys: Tensor  # [layers, sentences, heads, head width, length], once per sentence
-    values: Tensor  # [layers, sentences, heads, length, head width], also once per sentence
-    mask: Tensor  # [sentences, length], true at padding
+    keys: Tensor  # [layers, sentences, heads, length, head width], once per sentence
+    values: Tensor  # as keys
+    real: Tensor | None  # [sentences, 1, 1, length], false at padding; None: there is none
     layout: Layout
-    weights: Tensor  # [rows, length], attention of the last layer's first head, in the last step
+    query: Tensor  # [rows, width], of the last layer's attention to the source, in the last step
     owner: Tensor | None = None  # [groups], the sentence of each group of rows; None: the i-th
 
 
@@ -84,7 +85,7 @@ class FeedForward(nn.Module):
         self.norm = NormedSum(weights, f"{name}_ffn")
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x, self.second(F.relu(self.first(x))))  # type: ignore[no-any-return]
+        return self.norm(x, self.second(self.first(x).relu_()))  # type: ignore[no-any-return]
 
 
 class Attention(nn.Module):
@@ -99,20 +100,29 @@ class Attention(nn.Module):
         self.norm = NormedSum(weights, f"{name}_Wo")
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys [n, heads, head width, length] and values [n, heads, length, head width]."""
-        keys, values = self.memory(memory).chunk(2, -1)
-        split = (*memory.shape[:2], self.heads, -1)
-        return keys.view(split).permute(0, 2, 3, 1), values.view(split).transpose(1, 2)
+        """Return the keys and the values of a memory [n, length, width]: [n, heads, length, -1]."""
+        split = self.memory(memory).view(*memory.shape[:2], 2, self.heads, -1)
+        keys, values = split.permute(2, 0, 3, 1, 4)
+        return keys, values
 
     def forward(
-        self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor
+        self, x: Tensor, keys: Tensor, values: Tensor, real: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the block's output [n, queries, width] and weights [n, heads, queries, length]."""
-        query = self.query(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
-        energy = query @ keys * query.shape[-1] ** -0.5
-        weights = energy.masked_fill(mask[:, None, None], -torch.inf).softmax(-1)
-        context = (weights @ values).transpose(1, 2).flatten(2)
-        return self.norm(x, self.output(context)), weights
+        """Attend to the memories of n sentences.
+
+        Args:
+            x: [rows, width], the same number of rows per sentence.
+            keys: [n, heads, length, head width].
+            values: as keys.
+            real: [n, 1, 1, length], false at padding; None if there is none.
+
+        Returns:
+            The block's output, and its query: [rows, width] each.
+        """
+        query = self.query(x)
+        heads = query.view(len(keys), -1, self.heads, keys.shape[-1]).transpose(1, 2)
+        context = F.scaled_dot_product_attention(heads, keys, values, attn_mask=real)
+        return self.norm(x, self.output(context.transpose(1, 2).reshape(x.shape))), query
 
 
 class EncoderLayer(nn.Module):
@@ -123,9 +133,11 @@ class EncoderLayer(nn.Module):
         self.attention = Attention(weights, f"{name}_self", heads)
         self.feed_forward = FeedForward(weights, f"{name}_ffn")
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        x, _ = self.attention(x, *self.attention.project(x), mask)
-        return self.feed_forward(x)  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, real: Tensor | None) -> Tensor:
+        """Return the layer's output for x [n, length, width], of the same shape."""
+        memory = self.attention.project(x)
+        attended, _ = self.attention(x.flatten(0, 1), *memory, real)
+        return self.feed_forward(attended).view(x.shape)  # type: ignore[no-any-return]
 
 
 class SSRULayer(nn.Module):
@@ -185,7 +197,7 @@ class SSRUTransformer(Network[SSRUState]):
             self.decoder = nn.ModuleList(
                 SSRULayer(weights, f"decoder_l{i}", self.heads) for i in range(1, decoder + 1)
             )
-            self.logits = Product(output, weights["decoder_ff_logit_out_b"])
+            self.logits = IntegerProduct(output, weights["decoder_ff_logit_out_b"])
         except (KeyError, ValueError, RuntimeError) as error:
             raise InvalidInput(f"{UNSUPPORTED}; this one is incomplete: {error}") from error
         self.source_embedding = _shared(source, self.logits)
@@ -208,24 +220,25 @@ class SSRUTransformer(Network[SSRUState]):
             batch_first=True,
             padding_value=self.special.eos,
         )
-        longest = padded.shape[1]
-        mask = torch.arange(longest) >= torch.tensor(lengths)[:, None]
-        padded, mask = padded.to(device), mask.to(device)
+        sentences, longest = padded.shape
+        padded, real = padded.to(device), None
+        if min(lengths) < longest:
+            real = torch.arange(longest) < torch.tensor(lengths)[:, None]
+            real = real[:, None, None].to(device)
         embedded = F.embedding(padded, self.source_embedding) * math.sqrt(self.width)
         x = self._positioned(embedded, torch.arange(longest, device=device))
         for layer in self.encoder:
-            x = layer(x, mask)
+            x = layer(x, real)
         memories = [layer.context.project(x) for layer in self.decoder]  # type: ignore[operator, union-attr]
         keys, values = (torch.stack(parts) for parts in zip(*memories, strict=True))
-        sentences = len(lengths)
         return SSRUState(
-            x.new_zeros(len(self.decoder), sentences, self.width),
-            torch.zeros(sentences, dtype=torch.long, device=device),
-            keys,
-            values,
-            mask,
-            Layout(sentences, 1),
-            x.new_zeros(sentences, longest),
+            cells=x.new_zeros(len(self.decoder), sentences, self.width),
+            positions=torch.zeros(sentences, dtype=torch.long, device=device),
+            keys=keys,
+            values=values,
+            real=real,
+            layout=Layout(sentences, 1),
+            query=x.new_zeros(sentences, self.width),
         )
 
     def select(self, state: SSRUState, rows: Tensor) -> SSRUState:
@@ -235,7 +248,7 @@ class SSRUTransformer(Network[SSRUState]):
             cells=state.cells[:, rows],
             positions=state.positions[rows],
             layout=layout,
-            weights=state.weights[rows],
+            query=state.query[rows],
         )
         if sentences is None:
             return chosen
@@ -243,12 +256,18 @@ class SSRUTransformer(Network[SSRUState]):
             chosen,
             keys=state.keys[:, sentences],
             values=state.values[:, sentences],
-            mask=state.mask[sentences],
+            real=None if state.real is None else state.real[sentences],
         )
 
     def attention(self, state: SSRUState) -> Tensor:
-        """Return the weights of the last step, [rows, source length]."""
-        return state.weights
+        """Return the weights of the last layer's first head in the last step, [rows, length]."""
+        keys, _, real = _memory(state)
+        key = keys[-1, :, 0]  # [sentences, length, head width]
+        query = state.query[:, : key.shape[-1]].view(len(key), -1, key.shape[-1])
+        energy = query @ key.transpose(1, 2) * key.shape[-1] ** -0.5
+        if real is not None:
+            energy = energy.masked_fill(~real[:, 0], -torch.inf)
+        return torch.softmax(energy, -1).flatten(0, 1)
 
     def transition(
         self, state: SSRUState, tokens: Tensor, perturb: Any
@@ -291,29 +310,29 @@ class SSRUTransformer(Network[SSRUState]):
         rows, steps = tokens.shape
         x = _perturbed(perturbs, "embedding", self._embedded(tokens))
         positions = state.positions[:, None] + torch.arange(steps, device=tokens.device)
-        x = self._positioned(x, positions)
-        keys, values, mask = state.keys, state.values, state.mask
-        if state.owner is not None:
-            keys, values, mask = keys[:, state.owner], values[:, state.owner], mask[state.owner]
-        cells, weights = [], state.weights
+        x = self._positioned(x, positions).flatten(0, 1)  # [rows · T, width]
+        keys, values, real = _memory(state)
+        cells, query = [], state.query
         for i, layer in enumerate(self.decoder):
             assert isinstance(layer, SSRULayer)
-            forget, candidate = layer.gates(x).chunk(2, -1)
-            forget, cell, passed = torch.sigmoid(forget), state.cells[i], []
+            gates = layer.gates(x).view(rows, steps, 2, self.width)
+            forget, candidate = gates[:, :, 0].sigmoid(), gates[:, :, 1]
+            cell, passed = state.cells[i], []
             for t, perturb in enumerate(perturbs):
                 cell = torch.lerp(candidate[:, t], perturb(f"hidden.{i}", cell), forget[:, t])
                 passed.append(cell)
             cells.append(cell)
-            x = layer.norm(x, F.relu(torch.stack(passed, 1)))
+            x = layer.norm(x, torch.stack(passed, 1).relu_().view_as(x))
             # the rows of a sentence are consecutive, and so are the steps of a row
-            grouped = x.view(state.layout.sentences, -1, self.width)
-            grouped, weights = layer.context(grouped, keys[i], values[i], mask)
-            x = layer.feed_forward(grouped).view(rows, steps, self.width)
-        last = weights[:, 0].reshape(rows, steps, -1)[:, -1]
+            x, query = layer.context(x, keys[i], values[i], real)
+            x = layer.feed_forward(x)
         state = replace(
-            state, cells=torch.stack(cells), positions=state.positions + steps, weights=last
+            state,
+            cells=torch.stack(cells),
+            positions=state.positions + steps,
+            query=query.view(rows, steps, -1)[:, -1],
         )
-        return _perturbed(perturbs, "output", x), state
+        return _perturbed(perturbs, "output", x.view(rows, steps, -1)), state
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         """Return the scaled embeddings [..., width], zero for the begin token."""
@@ -325,6 +344,14 @@ class SSRUTransformer(Network[SSRUState]):
         """Add sinusoids, all sines before all cosines, to x [..., width]."""
         angles = positions[..., None] * self.frequencies
         return x + torch.cat([angles.sin(), angles.cos()], -1).to(x)
+
+
+def _memory(state: SSRUState) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return keys, values and mask, for each group of rows its sentence's."""
+    owner, real = state.owner, state.real
+    if owner is None:
+        return state.keys, state.values, real
+    return state.keys[:, owner], state.values[:, owner], None if real is None else real[owner]
 
 
 def _ensure_shapes(weights: Mapping[str, Tensor], vocabulary: int, width: int) -> None:

@@ -182,7 +182,7 @@ class SentencePieces:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of texts, without end tokens."""
-        return [list(tokens) for tokens in self.processor.encode(list(texts))]
+        return [list(tokens) for tokens in self.processor.encode(list(texts), num_threads=1)]
 
     def __call__(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens."""
@@ -195,7 +195,7 @@ class SentencePieces:
 
     def all(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Return the texts of many sequences of tokens."""
-        return [str(text) for text in self.processor.decode([list(s) for s in sequences])]
+        return [self(tokens) for tokens in sequences]
 
 
 @dataclass(frozen=True, eq=False)
