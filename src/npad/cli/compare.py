@@ -262,7 +262,10 @@ def comparison_table(
         calls += f"\n+{report.rescored / report.size:,.0f}" if report.rescored else ""
         gains = [_gain(report.gains.get(key)) for key in titles] if len(reports) > 1 else []
         name += "" if report.finished == 1 else f"\n{1 - report.finished:.1%} cut"
-        scores = [_score(report.scores[key], 2 if key == NLL else 1) for key in titles]
+        scores = []
+        for key, digits in {key: 2 if key == NLL else 1 for key in titles}.items():
+            score = report.scores[key]
+            scores.append(f"{score.value:.2f}\n[{score.low:.{digits}f},{score.high:.{digits}f}]")
         ratio = "–" if report.length_ratio is None else f"{report.length_ratio:.3f}"
         table.add_row(name, *scores, *gains, *([ratio] if has_ratio else []), calls)
     return table
@@ -277,10 +280,6 @@ def time_table(reports: Mapping[str, Report]) -> Table:
     for name, report in reports.items():
         table.add_row(name, *report.in_words())
     return table
-
-
-def _score(score: Difference, digits: int) -> str:
-    return f"{score.value:.2f}\n[{score.low:.{digits}f},{score.high:.{digits}f}]"
 
 
 def _gain(gain: Difference | None) -> str:
