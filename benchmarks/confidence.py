@@ -23,7 +23,11 @@ from rich.table import Table
 
 import npad
 from npad import NPAD, Beam, Greedy, LengthNormalised, Noise, Sampling, Selected, Translation
-from npad.evaluate.confidence import BINS, calibration_error, rank_correlation, scores_and_chrf
+from npad.evaluate.confidence import quality_of
+from npad.evaluate.risk import BINS, calibration_error, rank_correlation
+from npad.metrics.chrf import Chrf
+from npad.metrics.metric import FloatArray
+from npad.signals import log_prob_per_token
 from npad.storage.confidence import Confidence
 from npad.text.files import read_lines
 
@@ -35,6 +39,14 @@ DECODERS = {
     "NPAD-10 + greedy, σ₀=0.3": NPAD(Greedy(), 10, Noise(0.3)),
     "one sample, T=1": Sampling(1),
 }
+
+
+def scores_and_chrf(
+    outputs: list[Translation], references: list[str]
+) -> tuple[FloatArray, FloatArray]:
+    """Return log-probability per token [n] and sentence chrF [n] of outputs."""
+    scores = np.array([log_prob_per_token(output.hypothesis) for output in outputs])
+    return scores, quality_of(Chrf(), [output.text for output in outputs], references)
 
 
 def lines(folder: Path, name: str) -> list[str]:
@@ -92,7 +104,7 @@ def main() -> None:
     out.print(
         f"fitted to {fit.sentences:,} sentences ({fit.data}) of {fit.decoder}, {fit.metric}\n"
         f"there, by halves: rank {fit.rank_correlation:.3f}, error {fit.error:.2f}, "
-        f"of a constant {fit.constant_error:.2f}; {len(fit.chrf)} knots\n"
+        f"of a constant {fit.constant_error:.2f}; {len(fit.plain.values)} knots\n"
     )
     table = Table()
     table.add_column("outputs")

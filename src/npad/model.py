@@ -215,6 +215,8 @@ class Capabilities:
     # settle(state, hypotheses) -> hypotheses [groups, n] without those that break a constraint;
     # the state is the one before the first step, with one row per group
     settle: Callable[[Any, Any], Any] | None = None
+    # progress(state) -> how far each row has come with phrases that its output must have
+    progress: Callable[[Any], Any] | None = None
     noisy: bool = False  # `step` adds noise
     counts_calls: bool = False  # `step` reports its model calls, which are not one per row
 
@@ -310,6 +312,7 @@ class Wrapper(Generic[State]):
             widen=None,
             step_pair=None,
             settle=None,
+            progress=None,
         )
 
     def start(self, source: Any) -> Any:

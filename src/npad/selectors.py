@@ -6,10 +6,12 @@ Finished candidates rank before those cut at `max_length`, unless the selector i
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -174,6 +176,98 @@ class ModelMBR(MBR):
     def _weights(self, references: list[Hypothesis]) -> list[float]:
         best = max((reference.log_prob for reference in references), default=0.0)
         return [math.exp(reference.log_prob - best) for reference in references]
+
+
+Weighting = Literal["probability", "count"]
+
+
+@dataclass(frozen=True)
+class Vote:
+    """Select the answer that most of the weight is on: candidates of one text vote together.
+
+    Texts are compared in the task's normal form, such as the words of a transcript. Within a text,
+    the most probable candidate is returned. With `answer` only that part of a text is compared,
+    as in self-consistency (Wang et al., 2023); a text without it has no vote.
+
+    Attributes:
+        weights: of a candidate: its probability, or how often it was found.
+        alpha: probabilities are those of log p / length^alpha.
+        answer: a regular expression; its last match is the answer, or the match's first group.
+        text: a function from tokens to text; by default tokens are compared.
+    """
+
+    weights: Weighting = "probability"
+    alpha: float = field(default=1.0, metadata={"minimum": 0})
+    answer: str | None = None
+    text: Callable[[tuple[int, ...]], str] | None = None
+
+    def __post_init__(self) -> None:
+        ensure_fields(self)
+        if self.text is not None:
+            ensure_callable("text", self.text, "a function from tokens to text, or None")
+        try:
+            re.compile(self.answer or "")
+        except (re.error, TypeError) as error:
+            rule = "answer must be a regular expression or None"
+            raise InvalidInput(f"{rule}, not {brief(self.answer)}: {error}") from error
+
+    def with_texts(self, text: Callable[[tuple[int, ...]], str]) -> Vote:
+        """Return this selector with a function from tokens to text, unless it has one."""
+        return replace(self, text=text) if self.text is None else self
+
+    def __call__(self, candidates: Hypotheses) -> Tensor:
+        scores = torch.zeros(candidates.lengths.shape, dtype=torch.float64)
+        for s, hypotheses in enumerate(candidates.to_lists()):
+            answers = [self.answer_of((self.text or _letters)(h.tokens)) for h in hypotheses]
+            for i, share in enumerate(self.shares(answers, hypotheses)):
+                scores[s, i] = share
+        return scores.to(candidates.log_prob.device)
+
+    def shares(
+        self, answers: Sequence[str | None], hypotheses: Sequence[Hypothesis]
+    ) -> list[float]:
+        """Return the share of the weight that is on each hypothesis' answer; 0 without one."""
+        return shares_of(answers, weights_of(hypotheses, self.weights, self.alpha))
+
+    def answer_of(self, text: str) -> str | None:
+        """Return the part of a text that votes; None if there is none."""
+        if self.answer is None:
+            return text
+        found = list(re.finditer(self.answer, text))
+        return None if not found else found[-1][min(1, found[-1].re.groups)]
+
+
+def weights_of(
+    hypotheses: Sequence[Hypothesis], by: Weighting = "probability", alpha: float = 0.0
+) -> list[float]:
+    """Return the weight of each hypothesis of one source; they add up to 1.
+
+    Args:
+        hypotheses: at least one. One that is listed several times, as samples are, has the weight
+            of its probability once.
+        by: the counts, or the model's probabilities, normalised over the list.
+        alpha: probabilities are those of log p / length^alpha; the length includes the end token.
+    """
+    raw = [float(hypothesis.count) for hypothesis in hypotheses]
+    best = max(h.log_prob for h in hypotheses)
+    if by == "probability" and best > -math.inf:
+        lengths = [max(1, len(h.tokens) + h.finished) for h in hypotheses]
+        pairs = zip(hypotheses, lengths, strict=True)
+        logs = [LengthNormalised(alpha).score(h.log_prob, length) for h, length in pairs]
+        copies = Counter((h.tokens, h.finished) for h in hypotheses)
+        raw = [
+            math.exp(log - max(logs)) / copies[h.tokens, h.finished]
+            for log, h in zip(logs, hypotheses, strict=True)
+        ]
+    return [weight / sum(raw) for weight in raw]
+
+
+def shares_of(answers: Sequence[str | None], weights: Sequence[float]) -> list[float]:
+    """Return the weight of all hypotheses with the same answer, for each; 0 for no answer."""
+    shares: dict[str | None, float] = defaultdict(float)
+    for answer, weight in zip(answers, weights, strict=True):
+        shares[answer] += weight if answer is not None else 0.0
+    return [shares[answer] for answer in answers]
 
 
 @dataclass(frozen=True)

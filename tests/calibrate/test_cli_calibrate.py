@@ -16,7 +16,6 @@ import npad
 from npad import NPAD, Beam, Noise
 from npad.calibrate.report import LEGEND, by_name, cheaper
 from npad.distributions import Laplace
-from runs import npad as command
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja", "ich verstehe nur bahnhof"]
@@ -68,9 +67,9 @@ def test_the_line_runs_as_printed(few, options, recorded, printed_here):
         assert data["winner"] == "greedy"
 
 
-def test_calibrate_prints_the_frontier_the_command_and_what_it_beats(few, recorded, printed_here):
+def test_calibrate_prints_the_frontier_the_command_and_what_it_beats(few, recorded, npad_here):
     options = ["few.de", *QUICK, "--records", "kept.jsonl", "--plot", "frontier.png"]
-    done = command("calibrate", *options)
+    done = npad_here("calibrate", *options)
     shown = done.stdout
     assert done.stderr == ""  # without a terminal it is quiet
     data = recorded(*options)
@@ -210,9 +209,9 @@ def test_the_last_sentence_says_what_a_cheaper_decoder_saves(cost, words):
     assert words in cheaper(data)
 
 
-def test_calibrate_output_fits_80_columns(few):
+def test_calibrate_output_fits_80_columns(few, npad_here):
     """But for the command lines, which are to be copied."""
-    done = command("calibrate", "few.de", *QUICK, env={"COLUMNS": "80"})
+    done = npad_here("calibrate", "few.de", *QUICK, columns=80)
     lines = [line for line in done.stdout.splitlines() if not line.startswith("  npad ")]
     assert max(map(len, lines)) <= 80
     assert max(len(line.format(level="95 %")) for line in LEGEND.splitlines()) <= 80

@@ -76,13 +76,10 @@ def test_help_has_color_on_a_terminal_only_and_not_against_the_users_will(tmp_pa
     assert "\033" not in npad("plot", "--help").stdout
 
 
-def test_commands_are_grouped(npad_here):
-    titles = [line[:-1] for line in npad_here().stdout.splitlines() if line[-1:] == ":"]
-    assert titles == ["Use a model", "Measure", "Train", "Research", "Options"]
-
-
-def test_the_command_lists_its_commands_and_knows_its_version(npad_here):
+def test_the_command_lists_its_commands_in_groups_and_knows_its_version(npad_here):
     shown = npad_here().stdout
+    titles = [line[:-1] for line in shown.splitlines() if line[-1:] == ":"]
+    assert titles == ["Use a model", "Measure", "Train", "Research", "Options"]
     assert all(name in shown for name in COMMANDS)
     assert npad_here("--version").stdout.strip() == package.__version__
 
@@ -133,14 +130,18 @@ def test_a_command_is_listed_with_the_first_line_of_its_docstring(name):
         ("npad decoders st", {"steered", "stochastic-beam"}),
     ],
 )
-def test_bash_completes_commands_options_and_values(words, expected, tmp_path):
+def test_bash_completes_commands_options_and_values(
+    words, expected, tmp_path, printed_here, monkeypatch
+):
     """As bash asks for it: the words typed so far, and the number of the last one."""
     (tmp_path / "enormous").mkdir()
     multilingual = {"lang_to_id": {"<|de|>": 1, "<|cs|>": 2, "<|da|>": 3}}
     (tmp_path / "enormous/generation_config.json").write_text(json.dumps(multilingual))
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    done = npad("", env=asked | {"_NPAD_COMPLETE": "complete_bash"}, cwd=tmp_path)
-    assert set(done.stdout.split()) == expected
+    monkeypatch.chdir(tmp_path)
+    for name, value in (asked | {"_NPAD_COMPLETE": "complete_bash"}).items():
+        monkeypatch.setenv(name, value)
+    assert set(printed_here().split()) == expected
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

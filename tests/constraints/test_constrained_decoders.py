@@ -6,9 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cases import EVERY, FOUR, PLAIN, WAYS, assert_same, by_name, in_fours, key, tables
+from cases import (
+    EVERY,
+    FOUR,
+    PLAIN,
+    WAYS,
+    assert_clean_scores,
+    assert_same,
+    by_name,
+    in_fours,
+    key,
+    recurrent,
+    summaries,
+    tables,
+)
 from npad import Beam, Exact, InvalidInput, decode
-from npad.constraints import Choices, Constrained, Constraint, Prefix
+from npad.constraints import Choices, Constrained, Constraint, Prefix, With, Without
 from npad.constraints.kinds import Both
 from npad.decoding import search
 
@@ -22,8 +35,18 @@ def keeps(constraint: Constraint, output) -> bool:
         return tokens[: len(constraint.text)] == constraint.text
     if isinstance(constraint, Choices):
         return output.finished and tokens in constraint.choices
+    if isinstance(constraint, Without):
+        return not any(has(tokens, phrase) for phrase in constraint.phrases)
+    if isinstance(constraint, With):
+        return all(has(tokens, phrase) for phrase in constraint.phrases)
     assert isinstance(constraint, Both)
     return keeps(constraint.first, output) and keeps(constraint.second, output)
+
+
+def has(tokens, phrase) -> bool:
+    """Whether tokens hold a phrase."""
+    places = range(len(tokens) - len(phrase) + 1)
+    return any(tokens[place : place + len(phrase)] == phrase for place in places)
 
 
 @st.composite
@@ -34,8 +57,10 @@ def constrained_tables(draw, sentences=1):
     texts = st.lists(token, max_size=3).map(tuple)
     prefix = st.builds(Prefix, texts)
     choices = st.builds(Choices, st.lists(texts, min_size=1, max_size=5).map(tuple))
-    both = st.builds(lambda a, b: a & b, prefix, choices)
-    return model, draw(st.one_of(prefix, choices, both))
+    phrases = st.lists(st.lists(token, min_size=1, max_size=3).map(tuple), min_size=1, max_size=2)
+    without, within = (st.builds(kind, phrases.map(tuple)) for kind in (Without, With))
+    several = st.builds(lambda a, b: a & b, prefix, st.one_of(choices, without, within))
+    return model, draw(st.one_of(prefix, choices, without, within, several))
 
 
 def allowed(model, constraint, sentence, max_length):
@@ -45,6 +70,13 @@ def allowed(model, constraint, sentence, max_length):
         for output in model.outputs(sentence, max_length)
         if keeps(constraint, output)
     }
+
+
+def without_required(constraint: Constraint) -> Constraint:
+    """The constraint, whose required phrases only rank outputs."""
+    if isinstance(constraint, Both):
+        return without_required(constraint.first) & without_required(constraint.second)
+    return Prefix(()) if isinstance(constraint, With) else constraint
 
 
 def found_by(model, constraint, decoder, sources, max_length, ids=None):
@@ -58,10 +90,13 @@ def test_outputs_satisfy_the_constraint_with_the_models_own_log_prob(decoder, ca
     model, constraint = case
     for sentence, hypotheses in enumerate(found_by(model, constraint, decoder, FOUR, max_length)):
         possible = allowed(model, constraint, sentence, max_length)
+        every = allowed(model, without_required(constraint), sentence, max_length)
         for hypothesis in hypotheses:
-            own = possible[hypothesis.tokens, hypothesis.finished]
-            assert hypothesis.log_prob == pytest.approx(own, abs=1e-9)
-        assert [key(h) for h in hypotheses] == sorted(map(key, hypotheses), reverse=True)
+            output = hypothesis.tokens, hypothesis.finished
+            assert hypothesis.met == (output in possible)
+            assert hypothesis.log_prob == pytest.approx(every[output], abs=1e-9)
+        order = [(h.met, *key(h)) for h in hypotheses]
+        assert order == sorted(order, reverse=True)
 
 
 @pytest.mark.parametrize("decoder", [EVERY[way] for way in WAYS], ids=WAYS)
@@ -80,6 +115,10 @@ def test_a_sentence_decodes_alike_alone_and_in_a_batch(decoder, case, order):
 def test_exact_search_is_enumeration_under_the_constraint(case, max_length):
     model, constraint = case
     possible = allowed(model, constraint, 0, max_length)
+    if "with(" in str(constraint):  # of outputs that are cut, the best may lack a phrase
+        possible = {output: p for output, p in possible.items() if output[1]}
+        if not possible:
+            return
     if not possible:
         with pytest.raises(InvalidInput) as caught:
             decode(Constrained(model, constraint), [0], Exact(1000), max_length)
@@ -99,8 +138,7 @@ def test_npad_is_never_below_its_inner_decoder(name, case):
     inner = found_by(model, constraint, PLAIN[name], FOUR, 5)
     noisy = found_by(model, constraint, EVERY[f"npad-{name}"], FOUR, 5)
     for plain, better in zip(inner, noisy, strict=True):
-        assert [key(h) for h in plain[:1]] <= [key(h) for h in better[:1]]
-        assert better or not plain
+        assert [(h.met, *key(h)) for h in plain[:1]] <= [(h.met, *key(h)) for h in better[:1]]
 
 
 @given(case=constrained_tables(), width=st.integers(1, 4))
@@ -110,3 +148,19 @@ def test_scores_do_not_depend_on_the_precision_of_the_mask(case, width):
     nested = Constrained(Constrained(model, constraint), Prefix(()))
     once = search(Constrained(model, constraint), [0], Beam(width), 5, None, None)
     assert_same(search(nested, [0], Beam(width), 5, None, None), once)
+
+
+@pytest.mark.parametrize("finish", ["shrink", "compete", "pool"])
+@pytest.mark.parametrize("width", [1, 5])
+def test_a_beam_writes_all_required_phrases(width, finish):
+    """However improbable they are: slots are reserved for prefixes that have more of them."""
+    model = recurrent(vocabulary=40, ends=6.0)
+    required = With(((7, 8, 9), (30,), (12, 13)))
+    decoder = Beam(width, finish)
+    found = decode(Constrained(model, required), summaries(4), decoder, 40)
+    for (hypothesis,) in found:
+        assert (hypothesis.met, hypothesis.finished) == (True, True)
+        assert all(has(hypothesis.tokens, phrase) for phrase in required.phrases)
+    assert_clean_scores(model, summaries(4), found)
+    (free,) = decode(model, summaries(1), decoder, 40)
+    assert not keeps(required, free[0])

@@ -41,7 +41,10 @@ def test_fit_confidence_writes_a_confidence_that_translate_returns(run, printed_
     record = json.loads(printed_here(*options, "--json"))
     translator = npad.load(run / "run")
     assert record["file"] == str(folder / FILE)
-    assert tuple(record["chrf"]) == translator.confidence.chrf
+    assert tuple(record["plain"]["expected"]) == translator.confidence.plain.expected
+    low, high = (record["figures"]["AUROC"]["confidence"][name] for name in ("low", "high"))
+    assert low <= record["auroc"] <= high
+    assert list(record["held_out_errors"]) == ["log-prob-per-token"]  # greedy and beams: no list
     text = (run / "dev.src").read_text().splitlines()[0]
     model = ["-m", run / "run"]
     output = json.loads(printed_here("translate", *model, "--json", text))
@@ -78,7 +81,8 @@ def test_the_shipped_model_knows_what_to_expect(printed_here):
     record = json.loads(printed_here("info", "en-de", "--json"))
     assert record["confidence"]["sentences"] == 2000
     assert record["confidence"]["error"] < record["confidence"]["constant_error"]
-    assert "log_prob_per_token" not in record["confidence"]
+    assert record["confidence"]["signal"] == "log-prob-per-token"
+    assert "plain" not in record["confidence"]
     toy = json.loads(printed_here("info", "toy", "--json"))
     assert toy["confidence"] is None
 
@@ -95,6 +99,29 @@ def test_the_model_card_and_the_page_quote_the_log():
     assert [row[1:] for row in quoted] == [rows[row[0]][3:6] for row in quoted]
     assert len(quoted) == 7
     assert all(figure in page for figure in rows["beam, 5"][6:])
+
+
+def test_doubtful_lines_are_marked_listed_and_decoded_again(tmp_path, printed_here, refused_here):
+    """Greedy search is sure of the first text alone."""
+    lines, found = tmp_path / "in.txt", tmp_path / "doubts.jsonl"
+    lines.write_text("\n".join(TEXTS) + "\n")
+    command = ["translate", lines, "-d", "greedy", "--json", "--min-confidence", "50"]
+    printed = printed_here(*command, "--doubtful", found)
+    outputs = [json.loads(line) for line in printed.splitlines()]
+    assert [output["doubtful"] for output in outputs] == [o["confidence"] < 50 for o in outputs]
+    marked = [output["id"] for output in outputs if output["doubtful"]]
+    assert 0 < len(marked) < len(TEXTS)
+    listed = [json.loads(line) for line in found.read_text().splitlines()]
+    assert [record["id"] for record in listed] == marked
+    assert {record["signal"] for record in listed} == {"log-prob-per-token"}
+    again = printed_here(*command, "--fallback-decoder", "beam(width=3)")
+    signed = [json.loads(line)["signature"] for line in again.splitlines()]
+    assert [i for i, text in enumerate(signed) if text.startswith("beam|width:3|")] == marked
+    for options, rule in (
+        (["--doubtful", found], "--doubtful needs --min-confidence"),
+        (["--fallback-decoder", "beam"], "--fallback-decoder needs --min-confidence"),
+    ):
+        assert rule in refused_here("translate", "hello", *options)
 
 
 def test_chains_on_several_workers_have_the_same_confidence():

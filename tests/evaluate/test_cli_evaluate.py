@@ -12,7 +12,7 @@ import torch
 from media_models import draw, random_model, record, tone, write_tar
 from npad import Greedy, load
 from npad.metrics.registry import METRICS
-from runs import lines, npad
+from runs import lines
 from speech_cases import RATE
 from speech_cases import whisper as whisper  # a fixture
 
@@ -85,9 +85,9 @@ def test_every_metric_can_be_chosen(name, files, printed_here):
     assert f"{title} against" in compared
 
 
-def test_compare_shows_differences_to_the_first_decoder(files):
+def test_compare_shows_differences_to_the_first_decoder(files, npad_here):
     test_set = ("-i", files[0], "--reference", files[1])
-    table = npad("compare", "-m", "toy", *test_set, env={"COLUMNS": "80"}).stdout
+    table = npad_here("compare", "-m", "toy", *test_set, columns=80).stdout
     for text in ("a.src, 20 sentences, model toy", "BLEU against", "NPAD-10 +", "calls", "[low,"):
         assert text in table
     assert "95 % interval: paired bootstrap" in table
@@ -95,7 +95,7 @@ def test_compare_shows_differences_to_the_first_decoder(files):
     header = next(line for line in table.splitlines() if line.startswith("strategy"))
     assert header.split()[-2:] == ["length", "calls"]
     chosen = ("-d", "beam", "-d", "npad(chains=3)", "-d", "npad(chains=3,seed=4)", "--width", 2)
-    done = npad("compare", "-m", "toy", *test_set, *chosen, "--json")
+    done = npad_here("compare", "-m", "toy", *test_set, *chosen, "--json")
     first, *others = map(json.loads, done.stdout.splitlines())
     assert first["strategy"] == "beam, 2"
     assert "bleu_gain" not in first

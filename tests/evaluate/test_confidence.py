@@ -1,7 +1,8 @@
-"""Confidence: an isotonic map from log-probability per token to chrF, stored beside its model."""
+"""Confidence: isotonic maps from signals to expected quality, stored beside their model."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from itertools import product
@@ -15,17 +16,19 @@ from sacrebleu.metrics.chrf import CHRF
 import npad
 from checkpoint_cases import SUBWORDS, tiny
 from damage import damages, faults
-from npad import Beam, Greedy, Hypothesis, InvalidInput, Translator
+from npad import NPAD, Beam, Greedy, Hypothesis, InvalidInput, Translator
 from npad.errors import StorageError
-from npad.evaluate.confidence import calibration_error, fit_confidence, isotonic, rank_correlation
+from npad.evaluate.confidence import SignalledOutputs, fit_confidence, isotonic
+from npad.evaluate.risk import calibration_error, rank_correlation
 from npad.scale.worker import fingerprint
 from npad.search.request import Decoding
+from npad.signals import Alternative, Posterior, log_prob_per_token
 from npad.storage import checkpoint
-from npad.storage.confidence import FILE, Confidence, log_prob_per_token
+from npad.storage.confidence import FILE, PLAIN, Confidence, SignalMap, listing_of
+from npad.storage.regular import seal
 
 FIT = Confidence(
-    log_prob_per_token=(-2.0, -1.0, -0.5),
-    chrf=(10.0, 30.0, 90.0),
+    plain=SignalMap(PLAIN, (-2.0, -1.0, -0.5), (10.0, 30.0, 90.0)),
     decoder="beam|width:5",
     data="valid.en, valid.de",
     data_sha256="0" * 64,
@@ -34,6 +37,9 @@ FIT = Confidence(
     rank_correlation=0.5,
     error=1.0,
     constant_error=9.0,
+    auroc=0.7,
+    chosen=SignalMap("posterior", (0.0, 1.0), (20.0, 80.0)),
+    listed=listing_of(Beam(3, nbest=3)),
 )
 NUMBERS = st.lists(
     st.tuples(st.integers(-6, 6), st.integers(0, 100)), min_size=1, max_size=12
@@ -82,7 +88,7 @@ def test_the_map_of_log_prob_per_token_is_linear_between_knots_and_constant_beyo
     expected = {-9.0: 10, -2.0: 10, -1.5: 20, -1.0: 30, -0.75: 60, -0.5: 90, 0.0: 90}
     for score, chrf in expected.items():
         assert FIT(hypothesis_of(score)) == pytest.approx(chrf)
-    constant = replace(FIT, log_prob_per_token=(-1.0,), chrf=(40.0,))
+    constant = replace(FIT, plain=SignalMap(PLAIN, (-1.0,), (40.0,)))
     assert {constant(hypothesis_of(score)) for score in (-2.0, -1.0, 0.0)} == {40.0}
     assert FIT(hypothesis_of(-np.inf)) == 10
 
@@ -98,7 +104,8 @@ def test_a_fit_predicts_the_mean_chrf_of_the_sentences_it_was_fitted_to():
     references = [f"Ich habe {n % 7} Katzen." for n in range(len(sources))]
     for decoder in (None, Greedy()):
         decoding = None if decoder is None else Decoding(decoder)
-        fit = fit_confidence(translator, sources, references, decoding, "cats")
+        fit = fit_confidence(translator, sources, references, decoding, "cats").confidence
+        assert fit.chosen is None  # one hypothesis has no others that could agree
         outputs = replace(translator, confidence=fit).translate(sources, decoder)
         chrf = [
             CHRF().sentence_score(output.text, [reference]).score
@@ -110,8 +117,52 @@ def test_a_fit_predicts_the_mean_chrf_of_the_sentences_it_was_fitted_to():
         assert (fit.sentences, fit.data) == (120, "cats")
         assert fit.metric.startswith("nrefs:1|")
     pairs = [" ", *sources], ["x", *references]
-    again = fit_confidence(translator, *pairs, Decoding(Greedy()), "cats")
-    assert (again.chrf, again.data_sha256) == (fit.chrf, fit.data_sha256)  # blank: not decoded
+    again = fit_confidence(translator, *pairs, Decoding(Greedy()), "cats").confidence
+    assert (again.plain, again.data_sha256) == (fit.plain, fit.data_sha256)  # blank: not decoded
+
+
+def test_the_signal_is_chosen_that_predicts_held_out_quality():
+    """And the figures are of a signal that each half chose for the other."""
+    random = np.random.default_rng(0)
+    good, useless = random.normal(size=(2, 200))
+    quality = np.clip(50 + 20 * good, 0, 100)
+    outputs = SignalledOutputs({PLAIN: useless, "posterior": good}, quality, quality < 40)
+    assert outputs.choice == "posterior"
+    assert outputs.held_out_errors["posterior"] < 10 < outputs.held_out_errors[PLAIN]
+    held = outputs.by_halves
+    assert held.chosen == ("posterior", "posterior")
+    figures = held.figures()
+    assert figures["AUROC"]["confidence"].value > 0.95
+    assert figures["AUROC"]["difference"].low > 0
+    assert figures["calibration error"]["confidence"].value < held.constant_error()
+    # what is measured on a half does not touch what predicts it
+    other = replace(outputs, quality=np.where(held.half == 0, 100 - quality, quality)).by_halves
+    assert np.array_equal(other.expected[other.half == 0], held.expected[held.half == 0])
+
+
+def test_the_chosen_signal_reads_the_list_of_its_decoder_alone(model):
+    translator = npad.load(model)
+    for decoder, signal in ((Beam(3, nbest=3), "posterior"), (Beam(3), PLAIN), (Greedy(), PLAIN)):
+        output = translator.translate(["a b"], decoder, max_length=5)[0]
+        found = [output, *output.alternatives]
+        candidates = [Alternative(o.text, o.hypothesis) for o in found]
+        expected = FIT(output.hypothesis)
+        if signal == "posterior":
+            ended = [c for c in candidates if c.hypothesis.finished] or candidates
+            expected = FIT.chosen(Posterior()(candidates[0], ended))
+        assert (output.signal, output.confidence) == (signal, pytest.approx(expected))
+    assert listing_of(NPAD(seed=4)) == listing_of(NPAD()) != listing_of(NPAD(chains=3))
+
+
+def test_a_file_of_the_first_format_is_read(model):
+    """It had log p per token alone, and chrF."""
+    old = {name: getattr(FIT, name) for name in ("decoder", "data", "data_sha256", "metric")}
+    old |= {"sentences": 9, "rank_correlation": 0.5, "error": 1.0, "constant_error": 2.0}
+    old |= {"format": 1, "weights": "w", "log_prob_per_token": [-2, -1], "chrf": [10, 20]}
+    (model / FILE).write_text(json.dumps(seal(old)))
+    read = Confidence.read(model, "w")
+    assert (read.plain, read.chosen) == (SignalMap(PLAIN, (-2.0, -1.0), (10.0, 20.0)), None)
+    assert (read.measure, read.sentences, read.auroc) == ("chrf", 9, None)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +189,7 @@ def model(tmp_path):
 def test_a_confidence_is_read_with_its_model(model):
     translator = npad.load(model)
     assert translator.confidence == FIT
-    translation = translator.translate(["a b"], Beam(3, nbest=2), max_length=5)[0]
+    translation = translator.translate(["a b"], Beam(4, nbest=2), max_length=5)[0]
     assert translation.confidence == FIT(translation.hypothesis)
     assert translation.alternatives[0].confidence is None  # it holds for best outputs alone
     assert translator.translate([" "])[0].confidence is None
@@ -146,8 +197,8 @@ def test_a_confidence_is_read_with_its_model(model):
     assert npad.load(model).translate(["a b"], max_length=5)[0].confidence is None
 
 
-def test_chrf_may_be_as_low_as_0_and_as_high_as_100(model):
-    extreme = replace(FIT, chrf=(0.0, 0.5, 100.0))
+def test_quality_may_be_as_low_as_0_and_as_high_as_100(model):
+    extreme = replace(FIT, plain=SignalMap(PLAIN, (-2.0, -1.0, -0.5), (0.0, 0.5, 100.0)))
     extreme.write(model, "w")
     assert Confidence.read(model, "w") == extreme
 
@@ -176,12 +227,18 @@ def test_a_damaged_confidence_is_refused_or_the_same(model, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
-        ({"chrf": (30.0, 10.0, 90.0)}, "'chrf' must not fall"),
-        ({"chrf": (10.0, 30.0)}, "its two lists differ in length"),
-        ({"chrf": (10.0, 30.0, 101.0)}, "chrF lies between 0 and 100"),
-        ({"chrf": (-1.0, 30.0, 90.0)}, "chrF lies between 0 and 100"),
-        ({"chrf": ()}, "'chrf' must be a list of numbers"),
-        ({"log_prob_per_token": (-np.inf, -1.0, -0.5)}, "must be a list of numbers"),
+        (
+            {"plain": SignalMap(PLAIN, (-2, -1, 0), (30, 10, 90))},
+            "'plain' has 'expected' that fall",
+        ),
+        ({"plain": SignalMap(PLAIN, (-2, -1, 0), (10, 30))}, "two lists that differ in length"),
+        ({"plain": SignalMap(PLAIN, (-2, -1), (10, 101))}, "a quality outside 0 to 100"),
+        ({"chosen": SignalMap("posterior", (0, 1), (-1, 9))}, "'chosen' expects a quality outside"),
+        ({"plain": SignalMap(PLAIN, (), ())}, "needs a list of numbers as 'values'"),
+        ({"plain": SignalMap(PLAIN, (-np.inf,), (1,))}, "needs a list of numbers as 'values'"),
+        ({"chosen": SignalMap("mood", (0,), (1,))}, "signal that this npad does not know: signal"),
+        ({"plain": None}, "'plain' must have a signal, values and expected quality"),
+        ({"auroc": "high"}, "'auroc' must be a number"),
         ({"sentences": "many"}, "'sentences' must be a number"),
         ({"decoder": 3}, "'decoder' must be a text"),
     ],

@@ -13,6 +13,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +35,23 @@ def damages(folder: Path, seed: int, count: int) -> Iterator[tuple[str, Damage]]
         kind = kinds[i % len(kinds)]
         if kind in JSON:
             name = draw.choice([name for name in names if name.endswith(("json", "jsonl"))])
-            yield f"{kind} in {name}", _json(name, JSON[kind], draw.random())
+            yield f"{kind} in {name}", partial(_json, name, kind, draw.random())
         elif kind in BYTES:
             name = draw.choice(names)
-            yield f"{kind}: {name}", _bytes(name, BYTES[kind], draw.random())
+            yield f"{kind}: {name}", partial(_bytes, name, kind, draw.random())
         elif kind in REPLACEMENTS:
             name = draw.choice(names)
-            yield f"{kind} in place of {name}", _replaced(name, REPLACEMENTS[kind])
+            yield f"{kind} in place of {name}", partial(_replaced, name, kind)
         elif kind == "swap":
             first, second = draw.sample(names, 2)
-            yield f"swap {first} and {second}", _swapped(first, second)
+            yield f"swap {first} and {second}", partial(_swapped, first, second)
         elif kind == "rename":
             name = draw.choice(names + folders)
             odd = draw.choice(["best-²", "checkpoint-99", "checkpoint-007", "\udcff", "x" * 200])
-            yield f"rename {name} to {odd!r:.20}", _renamed(name, odd)
+            yield f"rename {name} to {odd!r:.20}", partial(_renamed, name, odd)
         else:
             name, how = draw.choice(folders), draw.choice(list(REPLACEMENTS))
-            yield f"{how} in place of {name}", _replaced(name, REPLACEMENTS[how])
+            yield f"{how} in place of {name}", partial(_replaced, name, how)
 
 
 def _flip(content: bytes, draw: random.Random) -> bytes:
@@ -84,12 +85,8 @@ def _keys(plain: Any) -> list[tuple[Any, Any]]:
     return []
 
 
-def _other_value(container: Any, key: Any, draw: random.Random) -> None:
-    container[key] = draw.choice(VALUES)
-
-
-def _no_key(container: Any, key: Any, draw: random.Random) -> None:
-    del container[key]
+def _set(container: Any, key: Any, value: Any) -> None:
+    container[key] = value
 
 
 def _other_number(container: Any, key: Any, draw: random.Random) -> None:
@@ -106,8 +103,8 @@ def _more_keys(container: Any, key: Any, draw: random.Random) -> None:
 
 
 JSON: dict[str, Callable[[Any, Any, random.Random], None]] = {
-    "another type": _other_value,
-    "a key removed": _no_key,
+    "another type": lambda container, key, draw: _set(container, key, draw.choice(VALUES)),
+    "a key removed": lambda container, key, draw: container.__delitem__(key),
     "another number": _other_number,
     "a key too many": _more_keys,
 }
@@ -123,50 +120,35 @@ REPLACEMENTS: dict[str, Callable[[Path], None]] = {
 }
 
 
-def _bytes(name: str, change: Callable[[bytes, random.Random], bytes], seed: float) -> Damage:
-    def apply(folder: Path) -> None:
-        content = (folder / name).read_bytes()
-        (folder / name).write_bytes(change(content, random.Random(seed)))
-
-    return apply
+def _bytes(name: str, kind: str, seed: float, folder: Path) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(BYTES[kind](content, random.Random(seed)))
 
 
-def _json(name: str, change: Callable[[Any, Any, random.Random], None], seed: float) -> Damage:
-    def apply(folder: Path) -> None:
-        draw, path = random.Random(seed), folder / name
-        lines = path.read_text().splitlines() if name.endswith("jsonl") else [path.read_text()]
-        place = draw.randrange(len(lines))
-        plain = json.loads(lines[place])
-        change(*draw.choice(_keys(plain)), draw)
-        lines[place] = json.dumps(plain)
-        path.write_text("\n".join(lines) + "\n")
-
-    return apply
+def _json(name: str, kind: str, seed: float, folder: Path) -> None:
+    draw, path = random.Random(seed), folder / name
+    lines = path.read_text().splitlines() if name.endswith("jsonl") else [path.read_text()]
+    place = draw.randrange(len(lines))
+    plain = json.loads(lines[place])
+    JSON[kind](*draw.choice(_keys(plain)), draw)
+    lines[place] = json.dumps(plain)
+    path.write_text("\n".join(lines) + "\n")
 
 
-def _replaced(name: str, put: Callable[[Path], None]) -> Damage:
-    def apply(folder: Path) -> None:
-        path = folder / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-        put(path)
-
-    return apply
+def _replaced(name: str, kind: str, folder: Path) -> None:
+    path = folder / name
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    REPLACEMENTS[kind](path)
 
 
-def _swapped(first: str, second: str) -> Damage:
-    def apply(folder: Path) -> None:
-        content = (folder / first).read_bytes()
-        (folder / second).replace(folder / first)
-        (folder / second).write_bytes(content)
-
-    return apply
+def _swapped(first: str, second: str, folder: Path) -> None:
+    content = (folder / first).read_bytes()
+    (folder / second).replace(folder / first)
+    (folder / second).write_bytes(content)
 
 
-def _renamed(name: str, odd: str) -> Damage:
-    def apply(folder: Path) -> None:
-        (folder / name).rename((folder / name).with_name(odd))
-
-    return apply
+def _renamed(name: str, odd: str, folder: Path) -> None:
+    (folder / name).rename((folder / name).with_name(odd))
 
 
 HANGS = 60  # seconds after which a case is taken to hang

@@ -106,6 +106,14 @@ def vocabulary_bytes(size: int) -> bytes:
     return model.getvalue()
 
 
+def shortlist_bytes(lists, first=3) -> bytes:
+    """A shortlist of the browser's engine: the tokens of each source token."""
+    places = np.cumsum([0, *map(len, lists)], dtype=np.uint64)
+    tokens = np.array([token for tokens in lists for token in tokens], dtype=np.uint32)
+    head = struct.pack("<6Q", 0xF11A48D5013417F5, 0, first, 2, len(places), len(tokens))
+    return head + places.tobytes() + tokens.tobytes()
+
+
 def save(folder: Path, two_vocabularies: bool = False, int8=(), options=OPTIONS) -> Path:
     """Write a folder as Mozilla publishes it."""
     folder.mkdir(exist_ok=True)
@@ -120,6 +128,8 @@ def save(folder: Path, two_vocabularies: bool = False, int8=(), options=OPTIONS)
         (folder / "vocab.enpt.spm").write_bytes(target)
     content = marian_bytes(weights(*sizes), options, int8)
     (folder / "model.enpt.intgemm.alphas.bin").write_bytes(content)
+    lists = [(token % 7 + 3, token % 11 + 3) for token in range(sizes[-1])]
+    (folder / "lex.50.50.enpt.s2t.bin").write_bytes(shortlist_bytes(lists))
     return folder
 
 

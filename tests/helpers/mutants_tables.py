@@ -93,7 +93,7 @@ BY_FOLDER = {
         "loop": "training_updates training_mistakes training_damage training_loop",
         "prepare": "prepare training_mistakes media",
         "randomness": "training_updates augmentation",
-        "recipe": "training_recipe training_mistakes",
+        "recipe": "training_recipe training_mistakes arguments",
         "run": "training_mistakes training_damage",
         "sources": "augmentation prepare media",
         "store": "prepare training_damage",

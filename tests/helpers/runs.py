@@ -167,12 +167,14 @@ def refused(*arguments: object, code: int = 2, **rest) -> str:
     return _one_line(npad(*arguments, code=code, **rest).stderr)
 
 
-def run_here(capsys, monkeypatch, *arguments: object, stdin: str = "", code: int = 0):
+def run_here(
+    capsys, monkeypatch, *arguments: object, stdin: str = "", code: int = 0, columns: int = 100
+):
     """Run the command in this process, which starts at once; the same result as that of `npad`."""
     monkeypatch.setattr(
         sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin.encode())))
     )
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", str(columns))
     left = _exit_code(monkeypatch, arguments)
     out, err = capsys.readouterr()
     assert left == code, err

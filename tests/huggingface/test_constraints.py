@@ -9,6 +9,7 @@ import torch
 
 import npad
 from cases import assert_clean_scores
+from hf_cases import beams, searcher
 from hf_cases import saved as saved
 from npad import NPAD, Beam, Greedy, Noise, Noisy, Sampling, decode
 from npad.constraints import Constrained
@@ -65,3 +66,18 @@ def test_a_noisy_steered_model_returns_its_own_scores():
     ):
         assert own.tokens == halved.tokens
         assert own.log_prob > halved.log_prob
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_steered_model_decodes_as_generate_does(saved, width):
+    translator: Any = npad.load(f"hf:{saved / 'bart'}")
+    model = translator.model.model
+    model.generation_config.no_repeat_ngram_size = 1
+    model.generation_config.min_length = 4
+    eos = model.generation_config.eos_token_id
+    steered = pretrained.constrained(translator.model)
+    options = {"max_new_tokens": 8, "do_sample": False} | beams(width)
+    for source in translator.encode(["w5 w6 w7", "w9", "w10 w11", "w30 w31 w12 w13"]):
+        written = model.generate(torch.tensor([source]), **options)[0, 1:].tolist()
+        ((best, *_),) = decode(steered, [source], searcher(width), 8)
+        assert list(best.tokens) == (written[: written.index(eos)] if eos in written else written)

@@ -8,10 +8,12 @@ import torch
 
 pytest.importorskip("sentencepiece")
 
+from cases import assert_same
 from firefox_cases import INNER, OPTIONS, WIDTH, marian_bytes, weights
-from npad import score
+from npad import NPAD, Beam, Noise, decode, score
 from npad.errors import InvalidInput
-from npad.models.ssru import SSRUTransformer
+from npad.models.low_precision import LowPrecision
+from npad.models.ssru import Shortlisted, SSRUTransformer
 from npad.storage.marian import read_marian
 from npad.testing import check_model
 
@@ -88,6 +90,34 @@ def test_scores_are_those_of_an_independent_program(tmp_path, source_vocabulary)
     for source, sentence, found in zip(SOURCE, targets, scores, strict=True):
         expected = [reference_log_prob(made, source, target) for target in sentence]
         assert found == pytest.approx(expected, abs=1e-6)  # the file holds float32
+
+
+def allowed(source):
+    """Tokens that each sentence allows: those below 4, and its own."""
+    rows = torch.arange(V).repeat(len(source), 1) < 4
+    for row, tokens in zip(rows, source, strict=True):
+        row[tokens] = True
+    return rows
+
+
+def test_a_shortlisted_model_is_the_model_without_all_other_tokens(tmp_path):
+    model = load(tmp_path / "model.bin")
+    listed = Shortlisted(model, allowed)
+    check_model(listed, SOURCE)
+    read = torch.tensor([[model.special.bos, 3, 1]] * 3)
+    full = model.forced(model.start(SOURCE), read)
+    expected = full.masked_fill(~allowed(SOURCE)[:, None], -torch.inf)
+    assert torch.allclose(listed.forced(listed.start(SOURCE), read), expected)
+    kept = listed.select(listed.start(SOURCE), torch.tensor([2, 2]).unique())
+    logits, _ = listed.step(kept, read[:1, 0])
+    assert torch.allclose(logits, expected[2:, 0])
+    decoder = NPAD(Beam(2), chains=4, noise=Noise(20.0))
+    found = decode(listed, SOURCE, decoder, max_length=6)
+    for i, (source, hypotheses) in enumerate(zip(SOURCE, found, strict=True)):
+        assert all({*h.tokens} <= {0, 1, 2, 3, *source} for h in hypotheses)
+        assert_same(decode(listed, [source], decoder, max_length=6, ids=[i]), [hypotheses])
+    low = LowPrecision(Shortlisted(load(tmp_path / "low.bin", dtype=torch.float32), allowed))
+    decode(low, SOURCE, decoder, max_length=6)
 
 
 def test_int8_weights_are_within_half_a_step_of_the_originals(tmp_path):

@@ -92,13 +92,6 @@ def test_fields_do_not_stand_for_each_other():
     assert len(seen) == 3 * 3**4
 
 
-def test_noise_of_a_row_does_not_depend_on_the_others():
-    streams = keys(500).streams()
-    together = draw(streams, 333, normal)
-    for row in (0, 17, 499):
-        assert torch.equal(draw(streams[row : row + 1], 333, normal)[0], together[row])
-
-
 def test_normal_numbers_are_normal():
     x = draw(keys(2000).streams(), 512, normal).double()
     assert abs(x.mean()) < 4 / math.sqrt(x.numel())

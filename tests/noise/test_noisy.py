@@ -73,19 +73,6 @@ def test_noise_reaches_the_transition_before_it_happens():
             )
 
 
-def test_the_very_first_transition_gets_the_full_sigma():
-    """The first logits of a noisy chain differ from the clean one's by σ₀ ε₁ through the cell."""
-    model, source, begin = recurrent("gru"), summaries(3), torch.zeros(3, dtype=torch.long)
-    noisy, start = Noisy(model, Noise(0.5)), model.start(source)
-    moved = type(start)(start.hidden + 0.5 * epsilon(1), None, start.summary, start.sentence)
-    clean, first, by_hand = (
-        judge.step(state, begin)[0]
-        for judge, state in ((model, start), (noisy, noisy.start(source)), (model, moved))
-    )
-    assert (first - clean).abs().max() > 0.01
-    torch.testing.assert_close(first, by_hand, atol=1e-6, rtol=0)
-
-
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 def test_each_site_is_reached_alone_and_layers_apart(cell):
     """Noise at a site changes just the calls it covers; all layers get noise of their own."""

@@ -93,7 +93,7 @@ def test_options_seeds_and_json_are_those_of_translate(folder, photos, printed_h
     assert [record["source"] for record in records] == [str(path) for path in photos]
     assert records[0].keys() == {
         *["id", "source", "text", "log_prob", "noisy_log_prob", "chain", "finished"],
-        *["confidence", "signature", "alternatives"],
+        *["confidence", "signal", "doubtful", "signature", "alternatives"],
     }
     assert "seed:3" in records[0]["signature"]
     moses = printed_here("caption", "-m", folder, "--nbest", 2, "--max-length", 9, photos[0])

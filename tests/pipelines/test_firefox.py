@@ -43,6 +43,19 @@ def test_a_folder_loads_by_its_name(tmp_path, prefix, two_vocabularies):
     assert all(score <= 0 for score in scores)
 
 
+def test_a_shortlist_restricts_what_is_predicted(folder):
+    plain, listed = npad.load(folder), npad.load(f"shortlist:{folder}")
+    allowed = listed.model.allowed(plain.encode(TEXTS))
+    found = listed.translate(TEXTS, npad.Beam(2), max_length=10)
+    for output, row in zip(found, allowed, strict=True):
+        assert row[list(output.hypothesis.tokens)].all()
+    assert listed.model.name == "firefox-en-pt+shortlist"
+    next(folder.glob("lex*")).unlink()
+    with pytest.raises(InvalidInput, match=r"shortlist: needs one lex….s2t.bin .* holds 0"):
+        npad.load(f"shortlist:{folder}")
+    assert outputs(npad.load(folder)) == outputs(plain)
+
+
 def test_a_text_reads_back_what_its_tokens_say(folder):
     translator = npad.load(folder)
     assert [translator.detokenise(tokens) for tokens in translator.tokenise(TEXTS)] == TEXTS

@@ -207,13 +207,10 @@ def transcribed(form, cues=CUES):
     return TRANSCRIPTS[form](0, "a.wav", output, 1)
 
 
-def test_srt():
+def test_subtitles_by_hand():
     assert transcribed("srt") == (
         "1\n00:00:00,000 --> 00:00:01,500\na → b\n\n2\n01:01:01,250 --> 01:01:02,000\nx <y> & z\n"
     )
-
-
-def test_vtt():
     assert transcribed("vtt") == (
         "WEBVTT\n\n00:00:00.000 --> 00:00:01.500\na → b\n\n"
         "01:01:01.250 --> 01:01:02.000\nx &lt;y> &amp; z\n"

@@ -19,10 +19,16 @@ from runs import npad
 
 
 @pytest.fixture(autouse=True)
-def _same_parts_afterwards(monkeypatch):
-    """Commands that run in this process register the parts of a file for good."""
+def nothing_stays(monkeypatch):
+    """Forget the parts that a test registered and the files that it ran in this process."""
     for registry in (DECODERS, DISTRIBUTIONS, SCHEDULES, SELECTORS):
         monkeypatch.setattr(registry, "kinds", dict(registry.kinds))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    modules = set(sys.modules)
+    yield
+    for name in set(sys.modules) - modules:
+        if name.startswith("npad_file_") or name == "neighbour":
+            del sys.modules[name]
 
 
 FILE = '''
@@ -106,19 +112,6 @@ def file(tmp_path):
     path = tmp_path / "my.py"
     path.write_text(FILE)
     return path
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays():
-    """Forget what a test ran in this process."""
-    paths, kinds, modules = list(sys.path), dict(DECODERS.kinds), set(sys.modules)
-    yield
-    sys.path[:] = paths
-    DECODERS.kinds.clear()
-    DECODERS.kinds.update(kinds)
-    for name in set(sys.modules) - modules:
-        if name.startswith("npad_file_") or name == "neighbour":
-            del sys.modules[name]
 
 
 def test_a_model_of_a_file_translates(file):

@@ -90,9 +90,8 @@ def test_int8_is_within_half_a_step_of_its_row(shape):
     assert bool(((again - weight).abs() <= step / 2 + 1e-6).all())
 
 
-def test_pack_makes_a_small_copy(tmp_path):
-    done = command("pack", FOLDER, tmp_path / "copy")
-    assert "MiB" in done.stdout
+def test_pack_makes_a_small_copy(tmp_path, printed_here):
+    assert "MiB" in printed_here("pack", FOLDER, tmp_path / "copy")
     once, twice = (checkpoint.load(folder).model for folder in (FOLDER, tmp_path / "copy"))
     for a, b in zip(once.parameters(), twice.parameters(), strict=True):
         torch.testing.assert_close(a, b)

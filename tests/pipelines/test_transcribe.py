@@ -41,20 +41,6 @@ def test_resampling_removes_frequencies_above_the_new_limit():
     assert audio.resample(tone(7000, 1.0, RATE), RATE, 8000)[800:-800].abs().max() < 0.01
 
 
-def test_long_recordings_are_cut_at_pauses():
-    quiet = torch.zeros(RATE // 5)
-    sound = torch.cat(
-        [tone(200, 1.7, RATE), quiet, tone(300, 1.6, RATE), quiet, tone(400, 0.5, RATE)]
-    )
-    cut = audio.split_at_pauses(sound, RATE, 2.0)
-    assert torch.equal(torch.cat(cut), sound)
-    assert all(len(piece) <= 2 * RATE for piece in cut)
-    ends = [len(cut[0]), len(cut[0]) + len(cut[1])]
-    assert 1.7 * RATE <= ends[0] <= 1.9 * RATE
-    assert 3.5 * RATE <= ends[1] <= 3.7 * RATE
-    assert len(audio.split_at_pauses(sound[: 2 * RATE], RATE, 2.0)) == 1
-
-
 def test_a_window_does_not_depend_on_the_other_recordings(whisper):
     heard = load_as(Transcriber, f"hf:{whisper}")
     assert (heard.rate, heard.longest) == (RATE, 1)

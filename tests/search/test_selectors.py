@@ -25,7 +25,8 @@ from npad import (
 )
 from npad.hypotheses import Hypotheses, join
 from npad.models.table import TableModel
-from npad.selectors import GNMTLength, ModelMBR, Rerank
+from npad.search.request import decoding_from
+from npad.selectors import GNMTLength, ModelMBR, Rerank, Vote
 
 
 def candidates(*rows, coverage=None) -> Hypotheses:
@@ -106,6 +107,49 @@ def test_model_mbr_weighs_by_probability():
     assert scores.tolist() == pytest.approx(probability.tolist(), rel=1e-5)
 
 
+ANSWERS = {(5, 6): "x = 3", (5, 6, 7, 8): "3, or 4", (9,): "none", (5, 6, 7): "it is 4"}
+
+
+@pytest.mark.parametrize(
+    ("vote", "shares"),
+    [
+        (Vote("count", text=ANSWERS.__getitem__, answer=r"\d"), [1, 5, 0, 5]),  # the last match
+        (Vote("count", text=ANSWERS.__getitem__, answer=r"x = (\d)"), [1, 0, 0, 0]),
+        (Vote("count", text=lambda tokens: str(len(tokens) > 2)), [2, 5, 2, 5]),
+        (Vote("count"), [1, 2, 1, 3]),  # tokens, without a text
+    ],
+    ids=repr,
+)
+def test_a_vote_adds_the_counts_of_equal_answers(vote, shares):
+    assert vote(FOUR).tolist() == [pytest.approx([share / 7 for share in shares])]
+
+
+def test_a_vote_weighs_by_probability_of_a_normalised_length():
+    weights = [
+        math.exp(log_prob / n**0.5) for log_prob, n in ((-2, 3), (-3, 5), (-1.5, 2), (-2.6, 4))
+    ]
+    expected = [weights[0] + weights[1], weights[0] + weights[1], weights[2], weights[3]]
+    merged = Vote(alpha=0.5, text=lambda tokens: {2: "a", 4: "a"}.get(len(tokens), str(tokens)))
+    assert merged(FOUR).tolist() == [pytest.approx([e / sum(weights) for e in expected])]
+
+
+def selector_from(**options: str) -> object:
+    return getattr(decoding_from(options).decoder, "selector", None)
+
+
+def test_an_answer_is_what_a_vote_compares():
+    assert selector_from(decoder="sampling", answer="a+") == Vote(answer="a+")
+    counted = selector_from(decoder="npad", selector="vote(weights=count)", answer="b")
+    assert counted == Vote("count", answer="b")
+    for options, rule in (
+        ({"selector": "mbr"}, "answer is what a vote compares: write selector vote, not mbr"),
+        ({"answer": "("}, "answer must be a regular expression"),
+        ({"decoder": "greedy"}, "selector does not go with decoder greedy"),
+    ):
+        with pytest.raises(InvalidInput, match=rule):
+            decoding_from({"decoder": "sampling", "answer": "a", **options})
+
+
 @pytest.mark.parametrize(
     ("name", "metric"), [("chrf", CHRF()), ("bleu", BLEU(effective_order=True, tokenize="none"))]
 )
@@ -177,6 +221,7 @@ def test_rerank_tells_numbers_apart_to_the_last_digit():
         GNMTLength(),
         MBR("chrf"),
         MBR("bleu"),
+        Vote(),
         Rerank(lambda one: 0.0),
     ],
 )

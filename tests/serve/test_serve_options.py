@@ -8,7 +8,7 @@ from npad import NPAD, Beam, InvalidInput, Noise, Sampling
 from npad.models import toy
 from npad.search.registry import DECODERS
 from npad.serve.limits import Limits
-from npad.serve.options import decoding_for, offered, option_names, resolved
+from npad.serve.options import ACTIONS, decoding_for, offered, option_names, resolved
 
 MODEL, LIMITS = toy.model(), Limits()
 NESTED = [
@@ -92,7 +92,7 @@ def test_every_part_that_a_model_offers_is_accepted():
             budget = {"budget": 100} if part == "exact" else {}
             decoding_for(MODEL, {option: part, "chains": 2, "relative": True} | budget, LIMITS)
     names = {name for listed in shown["options"].values() for name in listed}
-    assert names | {"decoder", "nbest", "max_length"} == set(option_names())
+    assert names | {"decoder", "nbest", "max_length", *ACTIONS} == set(option_names())
     assert set(shown["defaults"]) <= set(option_names())
     defaults = shown["defaults"]
     assert (defaults["decoder"], defaults["sigma"], defaults["samples"]) == ("npad", 0.3, 50)

@@ -120,7 +120,8 @@ def test_translate_answers_as_libretranslate_does(client):
     assert content["translatedText"] == beam.text
     assert content["signature"] == beam.signature
     assert math.isclose(content["log_prob"], beam.log_prob, rel_tol=1e-5)
-    assert set(content) == {"translatedText", "log_prob", "confidence", "signature"}
+    trust = {"confidence", "signal", "doubtful"}
+    assert set(content) == {"translatedText", "log_prob", "signature", *trust}
 
 
 def test_translate_takes_forms_lists_alternatives_and_decoders(client):
@@ -234,3 +235,19 @@ def test_confidence_is_that_of_the_translator():
         scored = client.post("/v1/score", {"text": "danke", "target": "thanks to me"}).json
         assert scored["confidence"] == 30.37
         assert client.stream(text="danke", chains=2)[-1].data["confidence"] == 10.12
+        doubting = {"text": "danke", "decoder": "greedy", "min_confidence": 50}
+        (marked,) = client.post("/v1/decode", doubting).json["results"]
+        assert (marked["doubtful"], marked["signal"]) == (True, "log-prob-per-token")
+        assert client.stream(**doubting)[-1].data["doubtful"]
+        again = doubting | {"fallback_decoder": "beam(width=3,nbest=3)"}
+        (second,) = client.post("/v1/decode", again).json["results"]
+        assert len(second["hypotheses"]) > len(marked["hypotheses"])
+        assert second["calls"]["search"] > marked["calls"]["search"]
+        for options, rule in (
+            ({"fallback_decoder": "beam"}, "fallback_decoder needs min_confidence"),
+            (again | {"fallback_decoder": "beam(width=99999)"}, "must be at most"),
+            (again | {"fallback_decoder": "sampling(samples=9,)x"}, "must be one of"),
+            ({"decoder": "npad(selector=vote(answer=a))"}, "a pattern, which this server does not"),
+        ):
+            refused = client.post("/v1/decode", {"text": "danke"} | options)
+            assert (refused.status, rule in refused.error) == (400, True), refused.error

@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("sentencepiece")
 
-from firefox_cases import OPTIONS, marian_bytes, weights
+from firefox_cases import OPTIONS, marian_bytes, shortlist_bytes, weights
 from npad.errors import NpadError, StorageError
 from npad.models.ssru import SSRUTransformer
 from npad.storage import marian
-from npad.storage.marian import read_marian
+from npad.storage.marian import Shortlist, read_marian
 
 CONTENT = marian_bytes(weights(6), int8=["Wemb", "decoder_l1_ffn_W1"])
 
@@ -88,6 +88,31 @@ def test_other_types_are_refused_by_number(file):
     )
     with pytest.raises(StorageError, match="'a' has type 0x402"):
         read_marian(file)
+
+
+LISTS = [(), (5,), (4, 7, 5), (8,)]  # of four source tokens
+
+
+@pytest.mark.parametrize("vocabulary", [9, 12])
+def test_a_shortlist_is_the_first_tokens_those_of_the_source_and_its_own(file, vocabulary):
+    file.write_bytes(shortlist_bytes(LISTS))
+    source = [[2, 0], [1, 3, 3, 0], [0]]
+    allowed = Shortlist.read(file, 4, vocabulary).allowed(source, vocabulary)
+    for tokens, found in zip(source, allowed, strict=True):
+        expected = {0, 1, 2, *tokens, *(token for own in tokens for token in LISTS[own])}
+        assert set(found.nonzero().flatten().tolist()) == expected
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_damaged_shortlist_gets_one_line_or_is_bounded(file, seed):
+    generator, content = random.Random(seed), bytearray(shortlist_bytes(LISTS))
+    content[generator.randrange(len(content))] = generator.choice((0, 1, 9, 0x7F, 0x80, 0xFF))
+    file.write_bytes(content[: len(content) - (seed % 5 == 0)])
+    try:
+        message = str(Shortlist.read(file, 4, 9).allowed([[0, 1, 2, 3]], 9).shape)
+    except StorageError as error:
+        message = str(error)
+    assert message in (f"{file} is not a shortlist of 4 and 9 tokens", "torch.Size([1, 9])")
 
 
 @pytest.mark.parametrize("seed", range(60))

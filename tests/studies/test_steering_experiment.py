@@ -7,18 +7,21 @@ import sacrebleu
 import torch
 
 from attention_cases import build
+from cases import tokens
 from npad import NPAD, Greedy, InvalidInput, LengthNormalised, Noise, Steered, decode
 from npad.reproduce.data import ParallelText
 from npad.reproduce.record import Record
+from steered_cases import actor_for
+from studies.hypotheses import OutOfTime
 from studies.steering import experiment
 from studies.steering import report as steering_report
-from studies.steering.aims import SYSTEMS
+from studies.steering.aims import SYSTEMS, SetResults
 from studies.steering.experiment import Steering, best_variants
 from studies.steering.report import RESULTS, render
-from studies.steering.rows import Chosen, best_per_token, rows
+from studies.steering.rows import Chosen, Unjudged, best_per_token, rows
 from studies.steering.scores import by_system
 from studies.steering.steps import OUTPUTS, Plan, checksum_of
-from studies.steering.variant import Variant
+from studies.steering.variant import Variant, without_a_word
 
 ACTOR = Variant("actor", units=8, width=3, epochs=2, rate=0.01, batch=200)
 WEIGHTS = Variant("weights", kind="weights", width=3, epochs=1, rate=1e-3, batch=200)
@@ -125,6 +128,12 @@ def test_log_probabilities_are_the_clean_models_whatever_decoded(ran, corpus):
         assert recorded[system][seed]["log_probs"] == pytest.approx(expected, abs=1e-3)
 
 
+def test_out_of_time_begins_nothing_and_leaves_what_is_done(corpus, tmp_path):
+    with pytest.raises(OutOfTime):
+        experiment_in(tmp_path, corpus, -1).run()
+    assert not Record(tmp_path / OUTPUTS).results
+
+
 def test_the_report_is_rendered_from_its_results_alone(ran, corpus, small):
     folder = ran[0]
     steering_report.finish(experiment_in(folder, corpus))
@@ -139,6 +148,18 @@ def test_the_report_is_rendered_from_its_results_alone(ran, corpus, small):
     references = [steering.test.references]
     assert figures["bleu"] == pytest.approx(sacrebleu.corpus_bleu(texts, references).score)
     assert figures["chrf"] == pytest.approx(sacrebleu.corpus_chrf(texts, references).score)
+
+
+def test_times_can_be_added_later(ran, corpus, tmp_path):
+    timed = Record(tmp_path / OUTPUTS)
+    for key, value in Record(ran[0] / OUTPUTS).results.items():
+        if key[0] in ("about", "seconds"):
+            timed.row(key, lambda value=value: value)
+    results = Record(tmp_path / RESULTS)
+    text = ParallelText.find(corpus, "src", "tgt")
+    steering_report.score_set(results, tmp_path / OUTPUTS, text)
+    steering_report.score_set(results, ran[0] / OUTPUTS, text)
+    assert SetResults(results, "toy").ratio("cpu", "steered greedy, search alone") > 0
 
 
 def test_a_grid_is_reported_and_chosen_from(corpus, tmp_path, small):
@@ -172,6 +193,16 @@ def test_the_best_per_token_is_what_the_selector_selects():
     assert expected != [hypotheses[0].tokens for hypotheses in found]
 
 
+def test_an_unjudged_model_searches_alike():
+    model, source = build(torch.float64, scale=2.0), [[1, 2, 3], [4, 5], [6]]
+    actor = actor_for(model)
+    judged, alone = (
+        decode(kind(model, actor), source, Greedy(), 12) for kind in (Steered, Unjudged)
+    )
+    assert tokens(alone) == tokens(judged)
+    assert [h.log_prob for (h,) in alone] != pytest.approx([h.log_prob for (h,) in judged])
+
+
 def test_seeds_change_the_rows_with_chance_alone():
     chosen = Chosen(0.3, 0.5, (10, 20))
     first = {row.system: row.decoder for row in rows(chosen, 0)}
@@ -180,6 +211,15 @@ def test_seeds_change_the_rows_with_chance_alone():
     assert unchanged == {"steered greedy", "steered beam 5"}  # whose actors differ
     certain = {name for name in first if name.startswith(("greedy", "beam"))}
     assert first.keys() - second.keys() == certain
+
+
+def test_a_varied_sentence_lacks_one_word():
+    text = "a man walks his dog home ."
+    varied = {without_a_word(text, i) for i in range(40)}
+    words = text.split()
+    assert varied <= {" ".join(words[:i] + words[i + 1 :]) for i in range(len(words) - 1)}
+    assert len(varied) == len(words) - 1
+    assert without_a_word("a dog", 3) == "a dog"
 
 
 # Wrong input

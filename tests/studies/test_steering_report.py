@@ -8,10 +8,12 @@ import pytest
 
 from npad.reproduce.record import Record
 from runs import ROOT
-from studies.steering.aims import SetResults, aims, fast, near, reached
+from studies.steering.aims import SetResults, above_beam, aims, fast, near, reached
 from studies.steering.report import RESULTS, main, render
 
 FOLDER = ROOT / "docs/results/steering"
+SETS = ["Tatoeba", "Multi30k", "WMT"]
+NPAD, NORMALISED = "steered NPAD-5, length-normalised", "beam 10, length-normalised"
 
 
 @pytest.fixture
@@ -54,6 +56,30 @@ def test_the_first_aim_is_near_the_beam_at_greedy_searchs_time(found, gap, times
     (line,) = [line for line in aims([data]).splitlines() if line.startswith("| WMT | ")]
     assert line.endswith("| reached |" if verdict else "| missed |")
     assert f"| {times[1] / times[0]:.2f} |" in line  # medians, not the slow first pass
+
+
+@pytest.mark.parametrize(
+    ("gap", "calls", "verdict"),
+    [(0.0, (60, 90), True), (0.4, (90, 90), True), (-0.01, (60, 90), False), (1, (91, 90), False)],
+)
+def test_the_second_aim_is_no_worse_than_the_beam_for_no_more_calls(found, gap, calls, verdict):
+    for title in SETS:
+        set_gap(found, title, NPAD, NORMALISED, gap)
+        for (kind, *key), value in found.results.items():
+            if kind == "figures" and key[:2] in ([title, NPAD], [title, NORMALISED]):
+                value["calls"] = calls[key[1] == NORMALISED]
+    assert above_beam(SetResults(found, "WMT")) is verdict
+    summary = f"on {3 * verdict} of 3: the aim, all of them, is **"
+    assert f"{summary}{'reached' if verdict else 'missed'}**" in render(found)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_two_sets_reach_the_first_aim_and_one_does_not(found, count):
+    for title in SETS:
+        set_aim(found, title, -0.1 if title in SETS[:count] else -1.0)
+    text = render(found)
+    assert f"within 0.2 BLEU of a beam of 5 on {count} of 3 data sets" in text
+    assert f"the aim, both on 2 sets, is **{'reached' if count == 2 else 'missed'}**" in text
 
 
 def test_an_aim_that_was_not_timed_is_missed(found):

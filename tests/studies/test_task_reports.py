@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -189,6 +191,17 @@ def test_the_best_of_all_is_unbeaten(captioned):
     expected = np.mean([a >= b - 1e-3 for a, b in zip(scores[0], best, strict=True)])
     assert unbeaten(bench, "test", greedy, [greedy, wide]) == expected
     assert unbeaten(bench, "test", wide, [wide]) == 1.0
+
+
+def test_selected_outputs_are_among_the_candidates(captioned):
+    lines = (captioned / "report/results.jsonl").read_text().splitlines()
+    rows = {tuple(e["key"]): e["value"] for e in map(json.loads, lines) if e["key"][0] == "row"}
+    chosen = {key: row for key, row in rows.items() if "|selector:mbr" in key[2]}
+    assert chosen
+    for (_, set_name, signature), row in chosen.items():
+        plain = rows["row", set_name, re.sub(r"\|selector:[^|]*", "", signature)]
+        assert row["nll"] >= plain["nll"] or row["finished"] > plain["finished"]
+        assert (row["calls"], row["seconds"]) == (plain["calls"], plain["seconds"])
 
 
 def test_decoding_needs_few_packages():

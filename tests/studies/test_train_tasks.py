@@ -9,7 +9,7 @@ import torch
 from media import write_flickr
 from npad import Greedy, decode
 from npad.models.encoders.efficientnet import EfficientNet
-from npad.storage import checkpoint
+from npad.storage import checkpoint, jsonl
 from npad.training import prepare as preparing
 from npad.training import run
 from npad.training.sources import SourceKind
@@ -17,7 +17,7 @@ from npad.training.store import Store
 from runs import TINY
 from speech_cases import corpus  # noqa: F401, a fixture
 from studies.tasks import train as train_tasks
-from studies.tasks.train import data_of, main, shuffle, train, write
+from studies.tasks.train import data_of, epoch_seconds, main, shuffle, train, write
 
 OPTIONS = {
     "caption": TINY,
@@ -104,6 +104,14 @@ def test_short_strings_are_trained_on_and_not_validated_on(tmp_path, data):
         texts = [opened.subwords[1].decode([t for t in row if t]) for row in rows]
         words[split] = {len(text.split()) for text in texts}
     assert words == {"train": set(range(1, 9)), "valid": set(range(3, 9))}
+
+
+def test_the_time_of_an_epoch_is_that_of_its_second_half(tmp_path):
+    log = tmp_path / "log.jsonl"
+    for update, seconds in ((10, 50.0), (20, 60.0), (30, 62.0), (40, 64.0)):
+        jsonl.append(log, {"update": update, "seconds": seconds, "perplexity": 2.0})
+    jsonl.append(log, {"update": 40, "seconds": 65.0, "valid_perplexity": 2.0})
+    assert epoch_seconds(log) == pytest.approx(0.2 * 40 + 1)
 
 
 def test_the_same_command_continues_an_interrupted_training(tmp_path, data, capsys):

@@ -45,6 +45,18 @@ def test_training_in_a_precision_that_the_device_cannot_do_is_one_line(
     assert line.startswith("cpu cannot compute in bfloat16; use another precision (")
 
 
+def test_an_interrupted_training_says_how_it_continues(tmp_path, refused_here, monkeypatch):
+    def interrupted(folder, *_):
+        folder.mkdir()
+        (folder / "run.json").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("npad.training.run.train", interrupted)
+    run = tmp_path / "run"
+    line = refused_here("train", run, "--data", "store", code=130)
+    assert line == f"interrupted; npad train {run} --resume continues"
+
+
 def test_training_options_reach_the_model_and_the_recipe(monkeypatch, tmp_path):
     """Every option of `npad train` is set, and arrives under its own name."""
     received = {}

@@ -20,7 +20,7 @@ from npad.cli.options import (
     complete_model,
     option,
 )
-from npad.cli.outputs import files_in, write_outputs
+from npad.cli.outputs import DoubtfulFile, doubtful_outputs, files_in, write_outputs
 from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -36,7 +36,7 @@ from npad.search.request import Decoding
 from npad.text.files import open_output
 
 
-@decodes(limits={"max_length": Captioner.max_length})
+@decodes(limits={"max_length": Captioner.max_length}, acts=True)
 def command(
     image: Annotated[
         list[Path], typer.Argument(help="Pictures: PNG, JPEG, WebP, GIF, …; or folders of them.")
@@ -60,6 +60,7 @@ def command(
             panel=OUTPUT,
         ),
     ] = None,
+    doubtful: DoubtfulFile = None,
     *,
     decoding: Decoding,
 ) -> None:
@@ -98,7 +99,8 @@ def command(
             out.write(writer(number, str(path), found, nbest))
             out.flush()
 
-        refused = write_outputs(captioner, files, decoding, write, decoded, refuse=refuse)
+        with doubtful_outputs(doubtful, decoding, write) as marked:
+            refused = write_outputs(captioner, files, decoding, marked, decoded, refuse=refuse)
     if refused:
         raise typer.Exit(1)
 

@@ -14,7 +14,14 @@ from functools import reduce
 from operator import and_
 from typing import Annotated, Any, get_type_hints
 
-from npad.cli.options import Constrain, Expanded, MaxLength, MaxRows, field_parameter
+from npad.cli.options import (
+    Constrain,
+    Expanded,
+    MaxLength,
+    MaxRows,
+    field_parameter,
+    field_parameters,
+)
 from npad.cli.options import flag_of as flag_of
 from npad.cli.options import option as declared
 from npad.cli.terminal import note
@@ -53,8 +60,21 @@ MBR_ON_A_BEAM = (
 )
 
 
+ACTIONS = ("min_confidence", "fallback_decoder")  # fields of `Decoding`: what to do in doubt
+ANSWER = Annotated[
+    str | None,
+    declared(
+        "Let outputs vote on their last match of this, or on its first group, as "
+        "--selector vote does on whole texts.",
+        metavar="REGEX",
+        panel=PANEL,
+        hidden=True,
+    ),
+]
+
+
 def decodes(
-    default: str | None = "beam", limits: Mapping[str, int | None] = LIMITS
+    default: str | None = "beam", limits: Mapping[str, int | None] = LIMITS, acts: bool = False
 ) -> Callable[[Callable[..., None]], Expanded]:
     """Give a command the options of all decoders, and the request that they describe.
 
@@ -64,6 +84,7 @@ def decodes(
     Args:
         default: the decoder without --decoder; None if the command receives None then.
         limits: defaults of --max-length and --max-rows that differ from those of `Decoding`.
+        acts: whether it has --min-confidence and --fallback-decoder.
     """
 
     def options() -> list[inspect.Parameter]:
@@ -72,6 +93,9 @@ def decodes(
         text += "" if default is None else f" [{default}]"
         choice = _keyword("decoder", None, Annotated[str | None, _decoder_option(text)])
         return [choice, *parameters(default is not None)]
+
+    actions = field_parameters(Decoding, PANEL, ACTIONS, everyday=()) if acts else []
+    more = [] if default is None else [_keyword("answer", None, ANSWER), *actions]
 
     def made(values: dict[str, Any], limited: bool) -> Any:
         settings = settings_in(values)
@@ -84,6 +108,7 @@ def decodes(
                 raise InvalidInput(f"{flag} belongs to a decoder; choose it with --decoder")
             return None
         settings |= limits_in(values) if limited else {}
+        settings |= {option.name: values.pop(option.name) for option in more}
         settings |= {"decoder": decoder, "nbest": values.get("nbest")}
         decoding = decoding_from(settings, defaults_of(values["model"]), spell=flag_of)
         if is_mbr_on_a_beam(decoding.decoder):
@@ -91,11 +116,13 @@ def decodes(
         return decoding if limited else decoding.decoder
 
     def expanded(command: Callable[..., None]) -> Expanded:
-        if "decoder" in inspect.signature(command).parameters:
-            return Expanded(command, "decoder", options, lambda values: made(values, False))
-        every = limit_options({**LIMITS, **limits})
+        limited = "decoder" not in inspect.signature(command).parameters
+        further = [*(limit_options({**LIMITS, **limits}) if limited else []), *more]
         return Expanded(
-            command, "decoding", lambda: options() + every, lambda values: made(values, True)
+            command,
+            "decoding" if limited else "decoder",
+            lambda: [*options(), *further],
+            lambda values: made(values, limited),
         )
 
     return expanded

@@ -2,25 +2,74 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
-from npad.cli.terminal import Bar
+from npad.cli.options import OUTPUT, option
+from npad.cli.terminal import Bar, note
 from npad.engine.memory import return_free_memory
 from npad.errors import InvalidInput
 from npad.pipelines.outputs import Output
 from npad.pipelines.overlap import ReadAhead
 from npad.pipelines.pipeline import Pipeline, on_decoded
+from npad.pipelines.writers import as_json
 from npad.search.request import Decoding
 from npad.signatures import signature
+from npad.text.files import open_output
 
+SHOWN = 10  # numbers of doubtful outputs in a note
 OUTPUTS_PER_UPDATE = 1024  # written before the progress bar moves, if more have been read
 OUTPUTS_PER_TRIM = 4096  # written before free memory is returned to the system
 
 Name = TypeVar("Name", str, Path)
+DoubtfulFile = Annotated[
+    Path | None,
+    option(
+        "File of JSON lines for outputs below --min-confidence, with their alternatives.",
+        "--doubtful",
+        metavar="FILE",
+        panel=OUTPUT,
+        hidden=True,
+    ),
+]
+
+
+@contextmanager
+def doubtful_outputs(
+    file: Path | None, decoding: Decoding, write: Callable[[int, Any, Output], object]
+) -> Iterator[Callable[[int, Any, Output], None]]:
+    """Yield a function that writes every output; note at the end which are doubtful.
+
+    Args:
+        file: the doubtful ones are also written to it, with all their alternatives.
+        decoding: the request, with the confidence below which an output is doubtful.
+        write: writes an output.
+    """
+    least = decoding.min_confidence
+    if file is not None and least is None:
+        raise InvalidInput("--doubtful needs --min-confidence, below which outputs are written")
+    numbers: list[int] = []
+    total = 0
+    with nullcontext() if file is None else open_output(file) as out:
+
+        def take(number: int, name: str | Path, output: Output) -> None:
+            nonlocal total
+            write(number, name, output)
+            total += 1
+            if output.doubtful:
+                numbers.append(number + 1)
+                if out is not None:
+                    out.write(as_json(number, str(name), output, sys.maxsize))
+
+        yield take
+    if numbers:
+        shown = ", ".join(map(str, numbers[:SHOWN])) + (", …" if len(numbers) > SHOWN else "")
+        written = "" if file is None else f"; they are in {file}"
+        note(f"{len(numbers):,} of {total:,} outputs are below {least:g}: {shown}{written}")
 
 
 def write_outputs(

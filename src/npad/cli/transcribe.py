@@ -13,7 +13,7 @@ from torch import Tensor
 
 from npad.cli.decoder_options import decodes
 from npad.cli.options import OUTPUT, Device, complete_model, completing, option
-from npad.cli.outputs import files_in, write_outputs
+from npad.cli.outputs import DoubtfulFile, doubtful_outputs, files_in, write_outputs
 from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput, StorageError
@@ -41,7 +41,7 @@ def complete_language(ctx: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-@decodes(limits={"max_rows": Transcriber.max_rows})
+@decodes(limits={"max_rows": Transcriber.max_rows}, acts=True)
 def command(
     file: Annotated[
         list[Path],
@@ -84,6 +84,7 @@ def command(
             panel=OUTPUT,
         ),
     ] = None,
+    doubtful: DoubtfulFile = None,
     *,
     decoding: Decoding,
 ) -> None:
@@ -145,7 +146,8 @@ def command(
         def read_file(path: Path) -> Tensor:
             return read(path, transcriber.rate)
 
-        write_outputs(transcriber, file, decoding, write, decoded, read=read_file)
+        with doubtful_outputs(doubtful, decoding, write) as marked:
+            write_outputs(transcriber, file, decoding, marked, decoded, read=read_file)
 
 
 def _draw(transcriber: Transcriber, path: Path, output: Output, overlay: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -25,7 +25,7 @@ from npad.cli.options import (
     option,
     source_limit,
 )
-from npad.cli.outputs import write_outputs
+from npad.cli.outputs import DoubtfulFile, doubtful_outputs, write_outputs
 from npad.cli.placement import HERE, Field, OnError, Placement, placed, run_corpus
 from npad.cli.terminal import bar, is_terminal, note
 from npad.constraints.kinds import Prefix, both
@@ -42,7 +42,7 @@ from npad.search.request import Decoding
 from npad.text.files import Lines, open_output
 
 
-@decodes()
+@decodes(acts=True)
 @placed
 def command(
     text: Annotated[
@@ -90,6 +90,7 @@ def command(
     where: Placement = HERE,
     on_error: OnError = "skip",
     field: Field = "text",
+    doubtful: DoubtfulFile = None,
     *,
     decoding: Decoding,
 ) -> None:
@@ -136,11 +137,10 @@ def command(
     writer = as_json if json else as_moses if moses or nbest > 1 else as_text
     if where.engine is not None:
         spec = ModelSpec(model, device, precision, max_source)
-        if output is None or len(files) != 1 or len(inputs) != 1 or files == ["-"]:
-            raise InvalidInput("--engine translates a file into a file: give one, and --output")
-        if prefixes is not None or tabs:
-            raise InvalidInput("--engine has one prefix for all lines: give a text with --prefix")
-        corpus = Corpus(Path(files[0]), output, field, writer, nbest, cast(Any, on_error))
+        _ensure_corpus(inputs, output, prefixes is not None or tabs, doubtful is not None)
+        corpus = Corpus(
+            Path(files[0]), cast(Path, output), field, writer, nbest, cast(Any, on_error)
+        )
         run_corpus(where, spec, corpus, decoding, window)
         return
     where.ensure_unused(on_error != "skip", field != "text")
@@ -162,13 +162,18 @@ def command(
     with (
         noting_interrupts(lambda: way_on if continuable else ""),
         open_output(output) as out,
+        doubtful_outputs(
+            doubtful,
+            decoding,
+            lambda number, line, found: out.write(writer(number, line, found, nbest)),
+        ) as write,
         bar("translating", total, files) as decoded,
     ):
         refused = write_outputs(
             translator,
             chain.from_iterable(inputs),
             decoding,
-            lambda number, line, found: out.write(writer(number, line, found, nbest)),
+            write,
             decoded,
             read=prefixed(None if prefixes is None else iter(prefixes), tabs),
             flush=out.flush,
@@ -178,6 +183,26 @@ def command(
         )
     if refused:
         raise typer.Exit(1)
+
+
+def _ensure_corpus(
+    inputs: Sequence[Lines], output: Path | None, prefixed: bool, listed: bool
+) -> None:
+    """Require what workers can translate.
+
+    Args:
+        inputs: files and texts.
+        output: the file to write.
+        prefixed: whether lines have prefixes of their own.
+        listed: whether doubtful outputs get a file.
+    """
+    files = [lines.argument for lines in inputs if lines.is_file]
+    if output is None or len(files) != 1 or len(inputs) != 1 or files == ["-"]:
+        raise InvalidInput("--engine translates a file into a file: give one, and --output")
+    if prefixed:
+        raise InvalidInput("--engine has one prefix for all lines: give a text with --prefix")
+    if listed:
+        raise InvalidInput("--doubtful goes without --engine; --json marks the outputs there")
 
 
 def prefixed(prefixes: Iterator[str] | None, tabs: bool) -> Callable[[str], object]:

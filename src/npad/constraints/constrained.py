@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain
 from typing import Any
 
@@ -61,6 +62,10 @@ class Rule:
         """Return whether outputs [rows] keep a rule that `judges`, from what it remembers."""
         raise NotImplementedError
 
+    def progress(self, memory: Any) -> Any:
+        """Return how far rows have come with phrases that a `soft` rule requires."""
+        raise NotImplementedError
+
 
 class Forbidden(Rule):
     """Gives forbidden tokens no probability; that of the others stays as it is.
@@ -112,6 +117,7 @@ class Constrained(Judged):
         self.normalised, self.name = normalised, name_of(model)
         self.judged = judged
         self._log_probs = Capabilities.of(model).normalised
+        self._soft = [i for i, rule in enumerate(self.rules) if rule.soft]
         self._key = model, normalised, tuple(rule.key() for rule in self.rules)
 
     def __eq__(self, other: object) -> bool:
@@ -133,6 +139,7 @@ class Constrained(Judged):
             capturable=judged.capturable and all(rule.capturable for rule in self.rules),
             constraint="&".join(filter(None, labels)),
             settle=self.settle if any(labels) else None,
+            progress=self.progress if inner.progress or self._soft else None,
         )
 
     def wrapped(self, inner: Any, source: Any) -> ConstrainedState:
@@ -182,6 +189,13 @@ class Constrained(Judged):
         if inner is not None:
             hypotheses = inner(state.inner, hypotheses)
         return hypotheses.best_first()
+
+    def progress(self, state: ConstrainedState) -> Any:
+        """Return how far each row has come with the phrases that all rules require."""
+        parts = [self.rules[i].progress(state.memories[i]) for i in self._soft]
+        inner = Capabilities.of(self.model).progress
+        parts += [] if inner is None else [inner(state.inner)]
+        return reduce(lambda some, others: some.joined(others), parts)
 
     def in_precision(self, precision: str) -> Constrained:
         """Return this model around a copy in another precision, for chains that are re-scored."""

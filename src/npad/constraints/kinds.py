@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 from npad.constraints.automata import FREE, ROOT, Automaton, edges_of, trie_of
 from npad.constraints.constrained import Constrained, Rule
+from npad.constraints.phrases import Required, Table, forbidding, forbidding_tokens
 from npad.constraints.vocabulary import Vocabulary
 from npad.errors import InvalidInput
-from npad.validation import brief, did_you_mean
+from npad.validation import brief, counted, did_you_mean
 
 Phrase = str | tuple[int, ...]  # a text, or its tokens
 CACHED = 16  # constraints whose automata are kept
+FEW = 3  # phrases that messages list
+MAX_REQUIRED = 16  # phrases that an output must have: beams share their slots between them
 SHOWN = 40  # characters of a phrase in messages and signatures
 
 
@@ -166,8 +170,155 @@ class Choices(Constraint):
         return [_choices_rule(self, eos, None if context is None else context.vocabulary)]
 
     def __str__(self) -> str:
-        few = "|".join(map(shown, self.choices)) if len(self.choices) <= 3 else ""
-        return f"choices({few or f'{len(self.choices):,} texts'})"
+        return f"choices({listed(self.choices)})"
+
+
+@dataclass(frozen=True)
+class Without(Constraint):
+    """No output has any of these words or phrases, however the model writes them.
+
+    Attributes:
+        phrases: texts, or tuples of tokens.
+        exact: forbid a text wherever it occurs, exactly as it is; otherwise as whole words, in any
+            casing.
+    """
+
+    label: ClassVar[str] = "without"
+
+    phrases: tuple[Phrase, ...]
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        ensure_phrases(self.phrases, "without")
+
+    def rules(self, eos: int, context: Context | None) -> list[Rule]:
+        return [_without_rule(self, None if context is None else context.vocabulary)]
+
+    def __str__(self) -> str:
+        return f"without{'-exactly' * self.exact}({listed(self.phrases)})"
+
+
+class WithoutExactly(Without):
+    """The spec of `Without(…, exact=True)`."""
+
+    label: ClassVar[str] = "without-exactly"
+
+    @classmethod
+    def of(cls, values: Sequence[str]) -> Without:
+        return Without(tuple(values), exact=True)
+
+
+@lru_cache(CACHED)
+def _without_rule(constraint: Without, vocabulary: Vocabulary | None) -> Table:
+    phrases: Any = constraint.phrases
+    if isinstance(phrases[0], tuple):
+        return forbidding_tokens(phrases, str(constraint))
+    known = needed(vocabulary, "a phrase")
+    return forbidding(phrases, constraint.exact, known, str(constraint))
+
+
+@dataclass(frozen=True)
+class With(Constraint):
+    """Every output has all of these words or phrases.
+
+    They begin a word, are written in the tokens of the model's own tokenizer and may go on:
+    `Computer` is also in `Computern`. Beams reserve slots for prefixes that have more of them, and
+    end none without. Other decoders rank outputs that lack one below all that have them:
+    `Hypothesis.met` tells.
+
+    Attributes:
+        phrases: texts, or tuples of tokens.
+    """
+
+    label: ClassVar[str] = "with"
+
+    phrases: tuple[Phrase, ...]
+
+    def __post_init__(self) -> None:
+        ensure_phrases(self.phrases, "with")
+        if len(self.phrases) > MAX_REQUIRED:
+            rule = f"an output may have to have {MAX_REQUIRED} phrases at most"
+            raise InvalidInput(f"{rule}, not {len(self.phrases)}")
+
+    def rules(self, eos: int, context: Context | None) -> list[Rule]:
+        vocabulary = None if context is None else context.vocabulary
+        return [Required([written(self.phrases, vocabulary)], str(self))]
+
+    def __str__(self) -> str:
+        return f"with({listed(self.phrases)})"
+
+
+@dataclass(frozen=True)
+class Terms(Constraint):
+    """Outputs have the terms of a glossary, where the source has them as whole words in any casing.
+
+    Attributes:
+        pairs: the phrase of the source and that of the output.
+    """
+
+    label: ClassVar[str] = "terms"
+
+    pairs: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, values: Sequence[str]) -> Terms:
+        """Return the glossary of lines `source phrase<TAB>target phrase`."""
+        pairs = [
+            tuple(part.strip() for part in line.split("\t")) for line in values if line.strip()
+        ]
+        for line, pair in enumerate(pairs, 1):
+            if len(pair) != 2 or not all(pair):
+                rule = "must be a phrase of the source, a tab and one of the output"
+                raise InvalidInput(f"term {line} {rule}, not {brief(' '.join(pair))}")
+        return cls(tuple(pairs))  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        ensure_phrases(tuple(phrase for pair in self.pairs for phrase in pair), "terms")
+
+    def required(self, source: str) -> tuple[str, ...]:
+        """Return the phrases that the output of a source must have."""
+        found = (target for term, target in self._patterns if term.search(source))
+        return tuple(dict.fromkeys(found))[:MAX_REQUIRED]
+
+    @cached_property
+    def _patterns(self) -> list[tuple[re.Pattern[str], str]]:
+        terms = ((rf"(?<!\w){re.escape(term)}(?!\w)", target) for term, target in self.pairs)
+        return [(re.compile(term, re.IGNORECASE), target) for term, target in terms]
+
+    def rules(self, eos: int, context: Context | None) -> list[Rule]:
+        vocabulary = needed(None if context is None else context.vocabulary, "a term")
+        sources = context.sources if context is not None else ()
+        required = [written(self.required(source), vocabulary) for source in sources]
+        return [Required(required, str(self))] if any(required) else []
+
+    def __str__(self) -> str:
+        return f"terms({counted(len(self.pairs), 'pair')})"
+
+
+def ensure_phrases(phrases: object, name: str) -> None:
+    """Require a tuple of phrases that are not empty, all of them texts or all of them tokens."""
+    kinds = {type(phrase) for phrase in phrases} if isinstance(phrases, tuple) else set()
+    empty = isinstance(phrases, tuple) and not all(map(_content, phrases))
+    if len(kinds) != 1 or not kinds <= {str, tuple} or empty:
+        rule = f"{name} must be phrases that are not empty, all texts or all tuples of tokens"
+        raise InvalidInput(f"{rule}, not {brief(phrases)}")
+
+
+def _content(phrase: Any) -> Any:
+    return phrase.strip() if isinstance(phrase, str) else phrase
+
+
+def written(phrases: Sequence[Phrase], vocabulary: Vocabulary | None) -> list[list[int]]:
+    """Return the tokens of phrases within an output."""
+    if not phrases or isinstance(phrases[0], tuple):
+        return [list(map(int, phrase)) for phrase in phrases]
+    return needed(vocabulary, "a phrase").within([str(phrase) for phrase in phrases])
+
+
+def listed(phrases: Sequence[Phrase]) -> str:
+    """Return phrases as specs and messages show them, or their number if they are many."""
+    few = "|".join(map(shown, phrases)) if len(phrases) <= FEW else ""
+    return few or f"{len(phrases):,} texts"
 
 
 @lru_cache(CACHED)
@@ -218,8 +369,16 @@ def constrained(model: Any, constraint: Constraint | None, context: Context) -> 
     return Constrained(model, *rules) if rules else model
 
 
-CONSTRAINTS: dict[str, type[Constraint]] = {kind.label: kind for kind in (Prefix, Choices)}
-LISTS = ("choices",)  # those whose values are several texts
+CONSTRAINTS: dict[str, type[Constraint]] = {
+    kind.label: kind for kind in (Prefix, Choices, Without, WithoutExactly, With, Terms)
+}
+LISTS = (
+    "choices",
+    "without",
+    "without-exactly",
+    "with",
+    "terms",
+)  # those whose values are several texts
 
 
 def constraint_named(name: str, values: Sequence[str]) -> Constraint:

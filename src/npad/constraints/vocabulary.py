@@ -37,6 +37,10 @@ class Vocabulary:
         """Return the bytes of a text at the beginning of an output."""
         return SPACE * self.leading + text.encode()
 
+    def within(self, phrases: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of phrases after other words."""
+        return self.encode([phrase if self.leading else f" {phrase}" for phrase in phrases])
+
     def split(self, text: str) -> tuple[list[int], bytes]:
         """Return the tokens of a prefix before its last word, and the bytes of the rest.
 

@@ -31,6 +31,7 @@ class Prediction:
     norm: Tensor  # [...], in float32 or better
     first: Tensor | None = None  # [...], the most probable token (ties: the first), if computed
     peaks: Tensor | None = None  # [..., ⌈V / CHUNK⌉], the largest logit per chunk, if computed
+    progress: Any = None  # of each row with phrases that its output must have, if there are any
 
     @classmethod
     def of(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,9 +22,10 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from npad.errors import InvalidInput
-from npad.model import Layout, Special, untouched
+from npad.model import Capabilities, Layout, Special, Wrapper, untouched
 from npad.models.int8 import IntegerProduct
 from npad.models.linear import Product
+from npad.models.low_precision import lowered
 from npad.models.network import Network
 
 EPSILON = 1e-9  # of layer norms, as in Marian
@@ -309,20 +311,22 @@ class SSRUTransformer(Network[SSRUState]):
         """Read tokens [rows, T]: return the readouts [rows, T, width] and the state after them."""
         rows, steps = tokens.shape
         x = _perturbed(perturbs, "embedding", self._embedded(tokens))
-        positions = state.positions[:, None] + torch.arange(steps, device=tokens.device)
+        positions = state.positions[:, None]
+        if steps > 1:
+            positions = positions + torch.arange(steps, device=tokens.device)
         x = self._positioned(x, positions).flatten(0, 1)  # [rows · T, width]
         keys, values, real = _memory(state)
         cells, query = [], state.query
         for i, layer in enumerate(self.decoder):
             assert isinstance(layer, SSRULayer)
-            gates = layer.gates(x).view(rows, steps, 2, self.width)
-            forget, candidate = gates[:, :, 0].sigmoid(), gates[:, :, 1]
-            cell, passed = state.cells[i], []
+            forget, candidate = layer.gates(x).view(rows, steps, -1).chunk(2, -1)
+            forget, cell, passed = forget.sigmoid(), state.cells[i], []
             for t, perturb in enumerate(perturbs):
                 cell = torch.lerp(candidate[:, t], perturb(f"hidden.{i}", cell), forget[:, t])
                 passed.append(cell)
             cells.append(cell)
-            x = layer.norm(x, torch.stack(passed, 1).relu_().view_as(x))
+            passed_on = torch.stack(passed, 1).view_as(x) if steps > 1 else cell
+            x = layer.norm(x, F.relu(passed_on))
             # the rows of a sentence are consecutive, and so are the steps of a row
             x, query = layer.context(x, keys[i], values[i], real)
             x = layer.feed_forward(x)
@@ -344,6 +348,86 @@ class SSRUTransformer(Network[SSRUState]):
         """Add sinusoids, all sines before all cosines, to x [..., width]."""
         angles = positions[..., None] * self.frequencies
         return x + torch.cat([angles.sin(), angles.cos()], -1).to(x)
+
+
+@dataclass(frozen=True)
+class ShortlistState:
+    """The state of a Shortlisted model."""
+
+    inner: SSRUState
+    tokens: Tensor  # [n], all that any of the sentences allows
+    weight: Tensor  # [n, width], of the output layer
+    bias: Tensor  # [n]
+    banned: Tensor | None  # [sentences, n]; None if all sentences allow all of them
+
+
+class Shortlisted(Wrapper[Any]):
+    """A model that predicts only tokens of a shortlist, as the browser's engine does.
+
+    All others have the probability 0, and the scores are those of this model. The output layer
+    reads a few hundred tokens and not all.
+
+    Args:
+        model: the model.
+        allowed: returns which tokens each sentence of a source allows, [sentences, vocabulary].
+    """
+
+    def __init__(self, model: SSRUTransformer, allowed: Callable[[Any], Tensor]) -> None:
+        self.model: SSRUTransformer = model
+        self.allowed = allowed
+        self.vocabulary = model.vocabulary
+        self.weight, self.bias = model.logits.weight, model.logits.bias
+        self.name = f"{model.name}+shortlist"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, forced=self.forced, attention=self.attention)
+
+    def in_precision(self, precision: str) -> Shortlisted:
+        """Return a copy that computes in lower precision."""
+        low = copy(self)
+        low.model = deepcopy(self.model)
+        lowered(low.model, precision)
+        return low
+
+    def start(self, source: Any) -> ShortlistState:
+        allowed = self.allowed(source)
+        tokens = allowed.any(0).nonzero().squeeze(1)
+        banned = ~allowed[:, tokens]
+        tokens, banned = tokens.to(self.device), banned.to(self.device)
+        weight, bias, alone = self.weight[tokens], self.bias[tokens], len(banned) == 1
+        inner = self.model.start(source)
+        return ShortlistState(inner, tokens, weight, bias, None if alone else banned)
+
+    def step(
+        self, state: ShortlistState, tokens: Tensor, perturb: Any = None
+    ) -> tuple[Tensor, ShortlistState]:
+        readouts, inner = self.model.transition(state.inner, tokens, perturb or untouched)
+        return self._logits(state, readouts), replace(state, inner=inner)
+
+    def forced(self, state: ShortlistState, tokens: Tensor) -> Tensor:
+        """Return the logits [rows, T, V] of all steps that read tokens [rows, T]."""
+        return self._logits(state, self.model.features(state.inner, tokens))
+
+    def attention(self, state: ShortlistState) -> Tensor:
+        """Return the weights of the last step, [rows, source length]."""
+        return self.model.attention(state.inner)
+
+    def select(self, state: ShortlistState, rows: Tensor) -> ShortlistState:
+        _, sentences = state.inner.layout.after(rows)
+        banned = state.banned
+        if banned is not None and sentences is not None:
+            banned = banned[sentences]
+        return replace(state, inner=self.model.select(state.inner, rows), banned=banned)
+
+    def _logits(self, state: ShortlistState, readouts: Tensor) -> Tensor:
+        """Return the logits [..., V] of readouts [..., width]; those of a sentence follow."""
+        listed = F.linear(readouts, state.weight, state.bias)
+        if state.banned is not None:
+            by_sentence = listed.view(len(state.banned), -1, listed.shape[-1])
+            by_sentence.masked_fill_(state.banned[:, None], -torch.inf)
+        logits = listed.new_full((*listed.shape[:-1], self.vocabulary), -torch.inf)
+        return logits.index_copy_(-1, state.tokens, listed)
 
 
 def _memory(state: SSRUState) -> tuple[Tensor, Tensor, Tensor | None]:

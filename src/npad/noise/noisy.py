@@ -215,6 +215,7 @@ class Noisy(Wrapper[State]):
             widen=None if inner.widen is None else self.widen,
             steer=None if inner.steer is None else self.steer,
             settle=None if inner.settle is None else self.settle,
+            progress=None if inner.progress is None else self.progress,
             capturable=capturable,
         )
 
@@ -254,6 +255,12 @@ class Noisy(Wrapper[State]):
         settle_inner = Capabilities.of(self.model).settle
         assert settle_inner is not None
         return settle_inner(state.inner, hypotheses)
+
+    def progress(self, state: NoisyState[State]) -> Any:
+        """Return how far each row has come with the phrases that its output must have."""
+        progress_inner = Capabilities.of(self.model).progress
+        assert progress_inner is not None
+        return progress_inner(state.inner)
 
     def steer(
         self, state: NoisyState[State], rows: int, pushed: Tensor | None = None

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from npad.errors import InvalidInput
+from npad.hypotheses import Hypothesis
 from npad.model import Model
 from npad.pipelines.pictures import read_picture
 from npad.pipelines.pipeline import Piece, Pipeline, also_named, moved_load
@@ -31,6 +32,7 @@ class Captioner(Pipeline):
         model: the model; its source is a list of pictures.
         detokenise: makes a text from the tokens of a hypothesis.
         size: pixels of a side of the pictures that the model reads.
+        confidence: returns the quality to expect of a best hypothesis, or None.
 
     Raises:
         InvalidInput: an argument is out of range.
@@ -39,6 +41,7 @@ class Captioner(Pipeline):
     model: Model[Any]
     detokenise: Callable[[tuple[int, ...]], str]
     size: int = 80
+    confidence: Callable[[Hypothesis], float | None] | None = None
 
     medium: ClassVar[str] = "picture"
     max_length: ClassVar[int] = MAX_CAPTION

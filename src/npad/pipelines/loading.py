@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,8 @@ from npad.plugins import Plugin
 from npad.search.defaults import Defaults
 from npad.storage import checkpoint
 from npad.storage.actors import load_actor
-from npad.storage.confidence import Confidence
+from npad.storage.confidence import FILE, Confidence
+from npad.storage.regular import digest, file_digest
 from npad.text.subwords import Detokeniser, PretrainedDetokeniser
 from npad.validation import brief, ensure_choice
 
@@ -39,6 +41,7 @@ PIPELINES: dict[type[Pipeline], str] = {
     Captioner: "picture",
     Transcriber: "sound",
 }
+WEIGHT_FILES = re.compile(r"\.(safetensors|bin)(\.gz)?$")  # of Hugging Face and Firefox
 LONGEST = 30.0  # seconds of a window of a model that does not say what it was trained on
 
 Kind = TypeVar("Kind", bound=Pipeline)
@@ -59,8 +62,8 @@ def load(
             its tokenizer, or `hf:NAME:eng_Latn-deu_Latn` to choose the languages of a multilingual
             one. A decoder-only model continues the text; `chat:NAME_OR_PATH` answers it, as a
             user's message in the tokenizer's chat template. A folder of a translation model of
-            Firefox. `my.py:make` runs that Python file and
-            takes the pipeline from its name `make`.
+            Firefox; `shortlist:FOLDER` for one that predicts from its shortlist alone.
+            `my.py:make` runs that Python file and takes the pipeline from its name `make`.
         device: "cpu", "cuda", "cuda:1" or "auto".
         precision: of NPAD's noisy chains: "float32", "bfloat16", or "int8" on a CPU.
             Everything else, and every score, is in float32.
@@ -113,14 +116,32 @@ def load_as(
     elif reference.folder is not None:
         pipeline = _load_folder(reference.folder, device)
     elif reference.firefox is not None:
-        pipeline = load_firefox(reference.firefox, device)
+        pipeline = load_firefox(reference.firefox, device, reference.shortlist)
     elif reference.python is None:
         pipeline = Translator(
             toy.model(), list, toy.detokenise, toy.tokenise, languages=("de", "en")
         )
+    if reference.foreign_folder is not None and (reference.foreign_folder / FILE).exists():
+        confidence = Confidence.read(*confidence_place(reference))
+        pipeline = replace(pipeline, confidence=confidence)
     if precision != "float32":
         pipeline = replace(pipeline, model=LowPrecision(pipeline.model, precision))
     return cast(Kind, pipeline)
+
+
+def confidence_place(reference: ModelReference) -> tuple[Path, str]:
+    """Return the folder that keeps a model's confidence, and the digest of the model's weights.
+
+    Raises:
+        InvalidInput: the model is in no folder of its own.
+        StorageError: a file cannot be read.
+    """
+    folder = reference.foreign_folder
+    if folder is None or reference.chat:
+        folder = checkpoint.resolve(reference.require_folder("keep a confidence"))
+        return folder, checkpoint.weights_digest(folder)
+    files = sorted(path for path in folder.iterdir() if WEIGHT_FILES.search(path.name))
+    return folder, digest("\n".join(map(file_digest, files)))
 
 
 def source_of(reference: ModelReference) -> str:
@@ -168,9 +189,10 @@ def _load_folder(folder: Path, device: torch.device) -> Pipeline:
     model, digest = prepared(saved.model), checkpoint.weights_digest(folder)
     model.actor = load_actor(folder, digest, device)
     source, target = saved.subwords
+    confidence = Confidence.read(folder, digest)
     options = saved.model.source_encoder.options
     if saved.model.source == "picture":
-        return Captioner(model, Detokeniser(target), options["size"])
+        return Captioner(model, Detokeniser(target), options["size"], confidence)
     if saved.model.source == "sound":
         rate, bins = options["rate"], options["bins"]
 
@@ -178,14 +200,15 @@ def _load_folder(folder: Path, device: torch.device) -> Pipeline:
             return [log_mel(recording, rate, bins) for recording in recordings]
 
         longest = saved.about.get("longest_seconds", LONGEST)  # of its training recordings
-        return Transcriber(model, hear, Detokeniser(target), rate, longest)
+        detokenise = Detokeniser(target)
+        return Transcriber(model, hear, detokenise, rate, longest, confidence=confidence)
     assert source is not None  # of a model of texts
     return Translator(
         model,
         source.encode,
         Detokeniser(target),
         target.encode,
-        confidence=Confidence.read(folder, digest),
+        confidence=confidence,
         languages=languages_of(saved.about.get("languages")) or named,
     )
 

@@ -1,11 +1,11 @@
 """Model names: what `npad.load` and the commands accept as a model.
 
 `en-de` ships with npad, `toy` is built in, `hf:NAME` is from Hugging Face, `chat:NAME` as well, and
-is asked through its chat template, `firefox:FOLDER` is a translation model of Firefox; anything
-else is a folder. `my.py:make` is from a Python file, which is run as `python my.py` would run it,
-with the user's rights. Only a name that is typed leads there: no file of a model, a run or a result
-names one. Installed packages may bring more names, by the entry points npad.models; a folder of the
-same name comes first.
+is asked through its chat template, `firefox:FOLDER` is a translation model of Firefox, and
+`shortlist:FOLDER` such a model with its shortlist; anything else is a folder. `my.py:make` is from
+a Python file, which is run as `python my.py` would run it, with the user's rights. Only a name that
+is typed leads there: no file of a model, a run or a result names one. Installed packages may bring
+more names, by the entry points npad.models; a folder of the same name comes first.
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ ABOUT = {
 HUGGING_FACE = "hf:"
 CHAT = "chat:"
 FIREFOX = "firefox:"
+SHORTLIST = "shortlist:"
 VOCABULARY = "*vocab*.spm*"  # in a folder of Firefox
 EXAMPLES = {
     HUGGING_FACE: "facebook/bart-base",
     CHAT: "HuggingFaceTB/SmolLM2-135M-Instruct",
     FIREFOX: "firefox-en-pt",
+    SHORTLIST: "firefox-en-pt",
 }
 # The languages that a name ends with: runs/en-cs, Helsinki-NLP/opus-mt-en-de, …:eng_Latn-deu_Latn.
 LANGUAGE = "([a-z]{2,3}(?:_[A-Za-z]{2,4})?)"
@@ -83,6 +85,7 @@ class ModelReference:
     folder: Path | None = None
     pretrained: str | None = None  # NAME_OR_PATH[:FROM-TO], without the prefix
     firefox: Path | None = None  # the folder of a translation model of Firefox
+    shortlist: bool = False  # whether that model predicts from its shortlist alone
     chat: bool = False  # whether a text is a user's message, in the tokenizer's chat template
     python: PythonName | Plugin | None = None
 
@@ -91,7 +94,7 @@ class ModelReference:
         """Parse `en-de`, `toy`, `hf:NAME_OR_PATH[:FROM-TO]`, `chat:NAME_OR_PATH`, `FILE.py:NAME`.
 
         Anything else is the path of a folder: one that npad trained or `npad fetch` wrote, or one
-        of Firefox, which may also be written `firefox:FOLDER`.
+        of Firefox, which may also be written `firefox:FOLDER`, or `shortlist:FOLDER`.
         Where no such folder is there, it may be a name that an installed package brings.
 
         Raises:
@@ -112,8 +115,9 @@ class ModelReference:
                     raise InvalidInput(f"{rule}, such as {prefix}{example}")
                 if pretrained in RELEASES and not os.path.lexists(pretrained):
                     raise _not_fetched(pretrained)
-                if prefix == FIREFOX:
-                    return cls(text, firefox=Path(pretrained))
+                if prefix in (FIREFOX, SHORTLIST):
+                    folder = Path(pretrained)
+                    return cls(text, firefox=folder, shortlist=prefix == SHORTLIST)
                 return cls(text, pretrained=pretrained, chat=prefix == CHAT)
         python = PythonName.parse(text) if isinstance(name, str) else None
         if python is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,7 +22,11 @@ class Output:
         signature: how it was decoded, as `npad.signature` writes it.
         alternatives: the decoder's other hypotheses, best first, without alternatives. A recording
             of several windows has none of its own; its windows have them.
-        confidence: sentence chrF to expect, 0 to 100; None without calibration or as alternative.
+        confidence: quality to expect, 0 to 100, such as sentence chrF; None without a fitted
+            confidence and as alternative. Of several windows, their mean, weighted by words.
+        signal: what the confidence is estimated by, such as "log-prob-per-token"; "" without one.
+        doubtful: whether the confidence is below the request's `min_confidence`; of a recording,
+            that of any window.
         windows: the parts of a recording that were decoded one by one; empty for other sources.
         segments: what was said in a recording, with times; empty for other sources.
     """
@@ -33,6 +37,8 @@ class Output:
     signature: str
     alternatives: tuple[Output, ...] = ()
     confidence: float | None = None
+    signal: str = ""
+    doubtful: bool = False
     windows: tuple[Window, ...] = ()
     segments: tuple[Segment, ...] = ()
 
@@ -40,24 +46,33 @@ class Output:
     def of(
         cls,
         hypotheses: Sequence[Hypothesis],
-        texts: Iterator[str],
+        texts: Sequence[str],
         signature: str,
-        confidence: Callable[[Hypothesis], float | None] | None = None,
+        confidence: float | None = None,
+        signal: str = "",
+        doubtful: bool = False,
     ) -> Output:
         """Return the first hypothesis as an output, with the others as its alternatives.
 
         Args:
             hypotheses: one source's hypotheses, best first.
-            texts: their texts; only as many as there are hypotheses are consumed.
+            texts: theirs.
             signature: how they were decoded.
-            confidence: as `Translator.confidence`.
+            confidence: that of the first one.
+            signal: what it is estimated by.
+            doubtful: whether it is too low for the request.
         """
         best, *alternatives = [
             cls(text, hypothesis.log_prob, hypothesis, signature)
-            for hypothesis, text in zip(hypotheses, texts, strict=False)
+            for hypothesis, text in zip(hypotheses, texts, strict=True)
         ]
-        chrf = confidence(best.hypothesis) if confidence else None
-        return replace(best, alternatives=tuple(alternatives), confidence=chrf)
+        return replace(
+            best,
+            alternatives=tuple(alternatives),
+            confidence=confidence,
+            signal=signal,
+            doubtful=doubtful,
+        )
 
     @classmethod
     def empty(cls, signature: str, refused: bool = False) -> Output:

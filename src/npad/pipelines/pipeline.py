@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial, wraps
 from itertools import chain, count, islice
 from typing import Any, ClassVar, TypeVar, cast
@@ -22,8 +22,11 @@ from npad.engine.cost import setting
 from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
+from npad.metrics.chrf import Chrf
+from npad.metrics.metric import Metric
 from npad.model import Capabilities, Model, ensure_length, name_of
 from npad.noise.random import stable_hash
+from npad.pipelines.estimates import Estimator
 from npad.pipelines.outputs import Output, TooLong
 from npad.pipelines.overlap import Inline, ReadAhead, runner_for
 from npad.search.decoder import Decoder
@@ -126,7 +129,8 @@ class Pipeline(ABC):
         model: the model that decodes and scores.
         detokenise: maps a hypothesis' tokens to text. If it has a method `all` that maps many
             hypotheses at once, that is called instead.
-        confidence: returns the sentence chrF to expect of a best hypothesis, or None.
+        confidence: returns the quality to expect of a best hypothesis, or None; a `Confidence` may
+            also read the other candidates.
     """
 
     model: Model[Any]
@@ -137,6 +141,7 @@ class Pipeline(ABC):
     encoder: ClassVar[str] = "encode"  # the field that maps pieces to the model's source
     max_length: ClassVar[int] = MAX_LENGTH  # defaults of `decode`
     max_rows: ClassVar[int] = MAX_ROWS
+    measure: ClassVar[Metric] = Chrf()  # the metric of an output that a confidence expects
     largest: ClassVar[int] = sys.maxsize  # pieces of a batch
 
     def __post_init__(self) -> None:
@@ -259,17 +264,18 @@ class Pipeline(ABC):
 
         ahead: whether a window may be read before the previous one has been yielded.
         """
-        search = self._search(decoding.decoder)
         # A search that calls `detokenise` must not do so while this thread encodes.
-        runner = runner_for(self.model) if search is decoding.decoder else Inline()
+        plain = self._search(decoding.decoder) is decoding.decoder
+        runner = runner_for(self.model) if plain else Inline()
         signed = signature(decoding.decoder, self.model, decoding.constraint)
-        run = Run(self, replace(decoding, decoder=search), runner, signed)
+        run = Run(self, decoding, runner, signed)
         with closing(runner):
             submitted = run.submit_all(sources, window, skip)
             for batches, done in runner.look_ahead(submitted) if ahead else submitted:
                 for batch in batches:
                     if batch.pieces[0].outcome is None:
                         run.finish(batch, batch.hypotheses())
+                run.decode_again([piece for batch in batches for piece in batch.pieces])
                 for pieces in done:
                     parts = [part for piece in pieces for part in piece.parts()]
                     refusals = (p.outcome for p in parts if isinstance(p.outcome, InvalidInput))
@@ -333,6 +339,18 @@ class Pipeline(ABC):
         """Return the decoder with the functions from tokens to text that it needs."""
         return decoder.with_texts(
             lambda tokens: self.comparable(self.detokenise(tokens)), self.detokenise
+        )
+
+    def estimator(self, decoding: Decoding | None = None) -> Estimator:
+        """Return what estimates the quality of the outputs of a request, or of given outputs.
+
+        Raises:
+            InvalidInput: the request has a `min_confidence`, and the model no confidence.
+        """
+        if decoding is None:
+            return Estimator(self.confidence, self.comparable)
+        return Estimator(
+            self.confidence, self.comparable, decoding.decoder, decoding.min_confidence
         )
 
     def comparable(self, text: str) -> str:
@@ -472,6 +490,8 @@ class Run:
 
     def __post_init__(self) -> None:
         self.budget = RowBudget(self.decoding.max_rows)
+        self.estimator = self.pipeline.estimator(self.decoding)
+        self.decoder = self.pipeline._search(self.decoding.decoder)
 
     def submit_all(
         self, sources: Iterator[Any], window: int, skip: bool
@@ -519,7 +539,7 @@ class Run:
 
     def submit(self, pieces: list[Piece]) -> SubmittedBatch | None:
         """Encode pieces and submit those that can be decoded, if any, as one batch."""
-        decoder, max_length = self.decoding.decoder, self.decoding.max_length
+        decoder, max_length = self.decoder, self.decoding.max_length
         max_rows = self.decoding.max_rows
         kept, source = self.pipeline._encode(pieces)
         for piece in pieces:
@@ -556,7 +576,24 @@ class Run:
             signed = self.signed
             if piece.prefix:
                 signed = signature(decoder, self.pipeline.model, constraint)
-            piece.outcome = Output.of(hypotheses, iter(own), signed, self.pipeline.confidence)
+            piece.outcome = self.estimator.output(hypotheses, own, signed)
+
+    def decode_again(self, pieces: list[Piece]) -> None:
+        """Decode the pieces of doubtful outputs by the request's fallback, if it has one."""
+        fallback = self.decoding.fallback
+        waiting = [p for p in pieces if isinstance(p.outcome, Output) and p.outcome.doubtful]
+        if fallback is None or not waiting:
+            return
+        signed = signature(fallback.decoder, self.pipeline.model, fallback.constraint)
+        run = Run(self.pipeline, fallback, self.runner, signed)
+        for piece in waiting:
+            piece.outcome, piece.size = None, 0  # its progress has been reported
+        while waiting:
+            for part in self.pipeline._batches(waiting, fallback, last=True):
+                if (batch := run.submit(part)) is not None:
+                    waiting += self.pipeline._rests(batch, run)
+                    if batch.pieces[0].outcome is None:
+                        run.finish(batch, batch.hypotheses())
 
     def constrained(self, pieces: list[Piece]) -> Model[Any]:
         """Return the model under the constraint, and under the prefixes of these pieces."""

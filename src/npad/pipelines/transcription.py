@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
+from npad.metrics.metric import Metric
+from npad.metrics.wer import Wer
 from npad.model import Model
 from npad.pipelines.outputs import Output, Segment, Window
 from npad.pipelines.pipeline import Piece, Pipeline, Run, SubmittedBatch, also_named, moved_load
@@ -79,6 +81,7 @@ class Transcriber(Pipeline):
         longest: seconds that the model reads at once; longer recordings are split.
         timestamps: the model's tokens for times; None if it does not write them.
         timed: the same model writing timestamps, if it can and this one does not.
+        confidence: returns the word accuracy to expect of a best hypothesis, or None.
 
     Raises:
         InvalidInput: an argument is out of range.
@@ -91,10 +94,12 @@ class Transcriber(Pipeline):
     longest: float = 30.0
     timestamps: Timestamps | None = None
     timed: Transcriber | None = None
+    confidence: Callable[[Hypothesis], float | None] | None = None
 
     medium: ClassVar[str] = "recording"
     encoder: ClassVar[str] = "hear"
     max_rows: ClassVar[int] = 256
+    measure: ClassVar[Metric] = Wer()
     largest: ClassVar[int] = 16  # keys and values take 18 MB in Whisper tiny, 0.5 GB in large
     transcribe = also_named("recordings", Pipeline.decode)
     stream = also_named("recordings", Pipeline.stream)
@@ -106,7 +111,7 @@ class Transcriber(Pipeline):
 
     def with_timestamps(self) -> Transcriber:
         """Return the transcriber that writes timestamps, if the model can; else this one."""
-        return self.timed or self
+        return self if self.timed is None else replace(self.timed, confidence=self.confidence)
 
     def comparable(self, text: str) -> str:
         """Return the words of a text as word error rates compare them (`npad.text.english`)."""
@@ -180,7 +185,7 @@ class Transcriber(Pipeline):
         if is_silent(samples, self.rate):
             return []
         middle = piece.start + cut / self.rate
-        piece.rest = Piece(samples, size=0, start=middle, end=piece.end)
+        piece.rest = Piece(samples, size=0, start=middle, end=piece.end, rest=piece.rest)
         piece.content, piece.end = piece.content[:cut], middle
         return [piece.rest]
 
@@ -199,15 +204,26 @@ class Transcriber(Pipeline):
                 sum(h.log_prob for h in hypotheses),
                 finished=all(h.finished for h in hypotheses),
             )
+        spoken_in = [output for output in outputs if output.confidence is not None]
         return Output(
             " ".join(segment.text for segment in segments),
             sum(output.log_prob for output in outputs),
             hypothesis,
             signed,
             outputs[0].alternatives if len(outputs) == 1 else (),
-            windows=tuple(windows),
-            segments=segments,
+            _mean_confidence(spoken_in),
+            spoken_in[0].signal if spoken_in else "",
+            any(output.doubtful for output in outputs),
+            tuple(windows),
+            segments,
         )
+
+
+def _mean_confidence(outputs: Sequence[Output]) -> float | None:
+    """Return the mean confidence of windows, weighted by words; None of no windows."""
+    weights = [1 + len(output.text.split()) for output in outputs]
+    weighted = [w * (o.confidence or 0.0) for w, o in zip(weights, outputs, strict=True)]
+    return sum(weighted) / sum(weights) if weights else None
 
 
 def _ensure_samples(recording: object, number: int) -> None:

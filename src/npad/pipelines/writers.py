@@ -31,6 +31,8 @@ def as_moses(number: int, source: str, output: Output, nbest: int) -> str:
     for candidate in _distinct(output, nbest):
         hypothesis = candidate.hypothesis
         features = {"logp": candidate.log_prob, "length": len(hypothesis.tokens)}
+        if candidate.confidence is not None:
+            features[f"confidence:{candidate.signal}"] = candidate.confidence
         if hypothesis.noisy_log_prob is not None:
             features |= {"noisy": hypothesis.noisy_log_prob, "chain": hypothesis.chain}
         shown = " ".join(f"{name}= {value:.6g}" for name, value in features.items())
@@ -48,7 +50,7 @@ def as_record(number: int, source: str, output: Output, nbest: int = 1) -> dict[
     """Return the fields of `as_json`."""
     first, *alternatives = (_record(candidate) for candidate in _distinct(output, nbest))
     record = {"id": number, "source": source, **first}
-    record |= {"confidence": output.confidence, "signature": output.signature}
+    record |= _trust(output) | {"signature": output.signature}
     if nbest > 1:
         record["alternatives"] = alternatives
     return record
@@ -67,6 +69,7 @@ def as_transcript(number: int, source: str, output: Output, nbest: int) -> str:
             "end": round(segment.end, 3),
             "text": segment.text,
             "window_log_prob": finite(segment.output.log_prob),
+            "window_confidence": segment.output.confidence,
         }
         for segment in output.segments
     ]
@@ -75,6 +78,7 @@ def as_transcript(number: int, source: str, output: Output, nbest: int) -> str:
         "duration": round(output.windows[-1].end, 3),
         "text": output.text,
         "segments": segments,
+        **_trust(output),
         "signature": output.signature if segments else None,
     }
     return json.dumps(content, ensure_ascii=False) + "\n"
@@ -114,6 +118,15 @@ def one_line(text: str) -> str:
 def finite(value: float) -> float | None:
     """Return a log-probability as JSON has it: None for −inf, of what is not decoded."""
     return value if math.isfinite(value) else None
+
+
+def _trust(output: Output) -> dict[str, Any]:
+    """Return how far an output can be trusted, and by what."""
+    return {
+        "confidence": output.confidence,
+        "signal": output.signal or None,
+        "doubtful": output.doubtful,
+    }
 
 
 def _record(candidate: Output) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def translate_corpus(
 
 def _identity(corpus: Corpus, spec: ModelSpec, decoding: Decoding) -> dict[str, str]:
     """Return what decides the content of the output."""
-    return {
+    identity = {
         "an input of digest": file_digest(corpus.source),
         "the field": corpus.field,
         "a model of digest": spec.fingerprint or "",
@@ -166,6 +166,10 @@ def _identity(corpus: Corpus, spec: ModelSpec, decoding: Decoding) -> dict[str, 
         "max_source": str(spec.max_source),
         "the format": corpus.form,
     }
+    if decoding.min_confidence is not None:
+        identity["min_confidence"] = label(decoding.min_confidence)
+        identity["the fallback decoder"] = label(decoding.fallback_decoder)
+    return identity
 
 
 @dataclass

@@ -170,6 +170,11 @@ def units_of(
     """
     ensure_integer("size", size, 1)
     ranges = chain_ranges(decoding.decoder, chain_parts)
+    if chain_parts > 1 and decoding.min_confidence is not None:
+        raise InvalidInput(
+            "min_confidence is of an output of all chains: it does not go with chains that are "
+            "divided among workers"
+        )
     if chain_parts > 1:  # the driver selects, and whether cut hypotheses compete is known here
         cut = cut_competes(decoding.decoder.selector)  # type: ignore[attr-defined]
         search = replace(decoding.decoder, selector=WithCut() if cut else MostProbable())  # type: ignore[type-var]
@@ -228,12 +233,9 @@ def _merge_chains(found: Sequence[Outcome], whole: Decoding, model: str) -> Outc
     if candidates[0].hypothesis.noisy_log_prob is None:  # a blank text, which is not decoded
         return replace(candidates[0], signature=signed)
     texts = {candidate.hypothesis.tokens: candidate.text for candidate in candidates}
-    confidences = {(c.hypothesis.tokens, c.hypothesis.finished): c.confidence for c in candidates}
+    known = {(c.hypothesis.tokens, c.hypothesis.finished): c for c in candidates}
     by_text = whole.decoder.with_texts(texts.__getitem__)
     hypotheses = by_text.merge([candidate.hypothesis for candidate in candidates])
-    return Output.of(
-        hypotheses,
-        (texts[h.tokens] for h in hypotheses),
-        signed,
-        lambda hypothesis: confidences[hypothesis.tokens, hypothesis.finished],
-    )
+    best = known[hypotheses[0].tokens, hypotheses[0].finished]
+    own = [texts[h.tokens] for h in hypotheses]
+    return Output.of(hypotheses, own, signed, best.confidence, best.signal)

@@ -138,7 +138,7 @@ class Worker:
         confidence = self.translator.confidence
         assert confidence is not None
         alternatives = [
-            replace(other, confidence=confidence(other.hypothesis))
+            replace(other, confidence=confidence(other.hypothesis), signal=outcome.signal)
             for other in outcome.alternatives
         ]
         return replace(outcome, alternatives=tuple(alternatives))

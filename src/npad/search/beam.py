@@ -149,7 +149,19 @@ def _rank(candidates: Candidates) -> Tensor:
     return torch.arange(candidates.scores.shape[1], device=candidates.scores.device)
 
 
+def allocated(rule: Rule) -> Rule:
+    """Return a rule that keeps as many live candidates as the width, in their order."""
+
+    def keep(ended: Ended, candidates: Candidates, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        stay, join, live = rule(ended, candidates, width)
+        return stay, join, live & (live.cumsum(1) <= width)
+
+    return keep
+
+
 RULES: dict[str, Rule] = {"shrink": shrink, "compete": compete, "pool": pool}
+# Where slots are allocated, a finished hypothesis cannot keep one by its score alone.
+ALLOCATED = {"shrink": shrink, "compete": allocated(pool), "pool": allocated(pool)}
 
 
 @dataclass(frozen=True)
@@ -174,8 +186,13 @@ class BeamFrontier:
         return self.scores > -torch.inf
 
     def advance(self, predicted: Prediction) -> tuple[BeamFrontier, Tensor]:
-        candidates = self._candidates(predicted)
-        stay, join, live = RULES[self.beam.finish](self.ended, candidates, self.beam.width)
+        if predicted.progress is None:
+            candidates = self._candidates(predicted)
+            rule = RULES[self.beam.finish]
+        else:
+            candidates = self._allocated(predicted)
+            rule = ALLOCATED[self.beam.finish]
+        stay, join, live = rule(self.ended, candidates, self.beam.width)
 
         kept = self.ended._replace(scores=self.ended.scores.masked_fill(~stay, -torch.inf))
         newly_ended = Ended(
@@ -205,6 +222,41 @@ class BeamFrontier:
         are ordered by their own log-probability, ties by token, as in greedy search: in the sum
         with the parent's score, small differences would be rounded away.
         """
+        children, tokens = self._children(predicted)
+        return self._chosen(children, tokens, descending(self.rank(children).flatten(1)))
+
+    def _allocated(self, predicted: Prediction) -> Candidates:
+        """Return extensions in the order of dynamic beam allocation (Post & Vilar, 2018).
+
+        Children with as many tokens of the required phrases are a bank. Each bank in turn gives its
+        best child, those with more tokens first, until the beam is full. None ends that lacks a
+        phrase.
+        """
+        progress, tokens = predicted.progress, None
+        children, tokens = self._children(predicted)
+        ends = tokens == self.eos
+        children = children.masked_fill(ends & ~progress.met[..., None], -torch.inf)
+        wanted = progress.wanted
+        known = (wanted[..., None] == tokens[..., None, :]).any(-1)
+        earlier = (wanted[..., None] == wanted[..., None, :]).tril(-1).any(-1)
+        useless = known | earlier | (wanted < 0) | ~self.live[..., None]
+        gains = predicted.at(wanted.clamp(min=0))
+        more = (self.scores[..., None] + gains).masked_fill(useless, -torch.inf)
+        children, tokens = torch.cat([children, more], -1), torch.cat([tokens, wanted], -1)
+        counts = progress.counts_after(tokens)
+        counts = torch.where(tokens == self.eos, progress.count[..., None], counts).flatten(1)
+        order = descending(self.rank(children).flatten(1))
+        banks = counts.gather(1, order)
+        possible = children.flatten(1).gather(1, order) > -torch.inf
+        same = (banks[:, :, None] == banks[:, None, :]) & possible[:, None, :]
+        turns = same.tril(-1).sum(-1)  # better children in the same bank
+        last = turns.amax() + 1
+        turns = torch.where(possible, turns, last)
+        by_turn = descending(-turns * (banks.amax() + 1) + banks)
+        return self._chosen(children, tokens.clamp(min=0), order.gather(1, by_turn))
+
+    def _children(self, predicted: Prediction) -> tuple[Tensor, Tensor]:
+        """Return the width + 1 best children of each slot, their scores and their tokens."""
         width = self.beam.width
         log_probs, tokens = predicted.top(min(width + 1, predicted.logits.shape[-1]))
         first = predicted.best()[..., None]
@@ -212,8 +264,12 @@ class BeamFrontier:
         tokens = torch.cat([first, tokens[..., 1:]], -1)
         # Mask after the sum: a slot that is not live may hold NaN.
         children = self.scores[..., None] + log_probs
-        children = children.masked_fill(~self.live[..., None], -torch.inf)
-        chosen = descending(self.rank(children).flatten(1))[:, : 2 * width]
+        return children.masked_fill(~self.live[..., None], -torch.inf), tokens
+
+    def _chosen(self, children: Tensor, tokens: Tensor, order: Tensor) -> Candidates:
+        """Return the first 2 · width children [groups, width, n] in an order [groups, …]."""
+        width = self.beam.width
+        chosen = order[:, : 2 * width]
         scores, chosen_tokens = (x.flatten(1).gather(1, chosen) for x in (children, tokens))
         candidates = Candidates(
             scores=scores,

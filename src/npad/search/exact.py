@@ -181,6 +181,9 @@ def read(
     predicted = Prediction.of(model, logits, len(children), capabilities.normalised)
     ensure_sound(model, predicted.norm.isnan().any(), step)
     log_probs = predicted.dense()
+    if capabilities.progress is not None:
+        met = capabilities.progress(state).met
+        log_probs[:, model.special.eos].masked_fill_(~met, -torch.inf)
     scores = torch.tensor([score for score, _ in children], dtype=log_probs.dtype, device=device)
     return (scores[:, None] + log_probs).cpu(), state
 

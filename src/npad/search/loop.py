@@ -183,7 +183,10 @@ class Steps:
             clean = None
             if self.step_pair is None:
                 logits, state = self.model.step(state, frontier.tokens.flatten())
-                predicted = self._predicted(logits, groups * width).view(groups, width)
+                predicted = self._predicted(logits, groups * width)
+                if self.capabilities.progress is not None:
+                    predicted = replace(predicted, progress=self.capabilities.progress(state))
+                predicted = predicted.view(groups, width)
             else:
                 sentences = state.layout.sentences
                 logits, state = self.step_pair(state, frontier.tokens.flatten())

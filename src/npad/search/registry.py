@@ -52,5 +52,6 @@ SELECTORS = Registry(
     selectors.GNMTLength,
     selectors.MBR,
     selectors.ModelMBR,
+    selectors.Vote,
     selectors.WithCut,
 )

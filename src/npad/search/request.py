@@ -18,12 +18,13 @@ from npad.search.decoder import Decoder, ensure_decoder, has_candidates
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.selected import Selected, with_selector
+from npad.selectors import Vote
 from npad.specs import default_of, label, name_of_kind, parse_value
 from npad.validation import brief, did_you_mean, ensure_fields
 
 MAX_LENGTH = 200
 MAX_ROWS = 1024
-LIMITS = ("max_length", "max_rows")
+LIMITS = ("max_length", "max_rows", "min_confidence")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Decoding:
         max_rows: rows (inputs × chains × beams) decoded at a time, fewer if inputs are long or
             memory is short; it decides memory and speed, not the result.
         constraint: what every output must satisfy.
+        min_confidence: outputs of less confidence are marked as doubtful.
+        fallback_decoder: decodes the inputs of doubtful outputs again; its outputs are returned.
     """
 
     decoder: Decoder
@@ -44,10 +47,35 @@ class Decoding:
     constraint: Constraint | None = field(
         default=None, metadata={"rule": "a constraint, such as Prefix('Ich')"}
     )
+    min_confidence: float | None = field(
+        default=None,
+        metadata={
+            "help": "Mark outputs of less confidence, 0 to 100",
+            "minimum": 0,
+            "maximum": 100,
+        },
+    )
+    fallback_decoder: Decoder | None = field(
+        default=None,
+        metadata={
+            "help": "Decode again where an output is below --min-confidence, as beam(width=20)"
+        },
+    )
 
     def __post_init__(self) -> None:
         ensure_decoder(self.decoder)
         ensure_fields(self)
+        if self.fallback_decoder is not None:
+            ensure_decoder(self.fallback_decoder, "fallback_decoder")
+            if self.min_confidence is None:
+                raise InvalidInput("fallback_decoder needs min_confidence, below which it decodes")
+
+    @property
+    def fallback(self) -> Decoding | None:
+        """The request for inputs of doubtful outputs; None if they are not decoded again."""
+        if self.fallback_decoder is None:
+            return None
+        return replace(self, decoder=self.fallback_decoder, fallback_decoder=None)
 
 
 @dataclass(frozen=True)
@@ -133,9 +161,9 @@ def decoding_from(
 
     Args:
         options: `decoder`, a registered name or one with its fields in brackets; the options of the
-            decoder and of its inner one; `nbest`, the hypotheses to return; `max_length`,
-            `max_rows` and `constraint`. Values may be texts. None stands for an option that is not
-            set.
+            decoder and of its inner one; `nbest`, the hypotheses to return; `answer`, for `Vote`;
+            and the other fields of `Decoding`. Values may be texts. None stands for an option that
+            is not set.
         defaults: the model's, for what is left open; by default those of npad's own models.
         default: the decoder without an option `decoder`.
         spell: how error messages write an option's name, such as `--top-k`.
@@ -146,9 +174,17 @@ def decoding_from(
     given = {name: value for name, value in options.items() if value is not None}
     limits = {name: given.pop(name) for name in LIMITS if name in given}
     for name, value in limits.items():
-        limits[name] = parse_value(spell(name), value, int) if isinstance(value, str) else value
+        kind = float if name == "min_confidence" else int
+        limits[name] = parse_value(spell(name), value, kind) if isinstance(value, str) else value
     limits |= {"constraint": given.pop("constraint", None)}
     builder = _Builder(Defaults() if defaults is None else defaults, spell)
+    if (fallback := given.pop("fallback_decoder", None)) is not None:
+        if "min_confidence" not in limits:
+            raise InvalidInput(
+                f"{spell('fallback_decoder')} needs {spell('min_confidence')}, below which it "
+                "decodes again"
+            )
+        limits["fallback_decoder"] = builder.decoder(str(fallback), {})
     return Decoding(builder.decoder(str(given.pop("decoder", default)), given), **limits)
 
 
@@ -165,6 +201,8 @@ class _Builder:
         nbest = Option(_NBEST, int).parse(given.pop("nbest", 1), self.spell)
         kind = DECODERS.kind_of(name)
         selector = self.defaults.selector
+        if (answer := given.pop("answer", None)) is not None:
+            given["selector"] = self._vote(given.get("selector", "vote"), str(answer))
         if kind is not None and takes_selector(kind) and "selector" in given:
             selector = SELECTOR.parse(given.pop("selector"), self.spell)
         decoder = self._built(name, given, choice)
@@ -173,6 +211,14 @@ class _Builder:
                 self._refuse({"nbest"}, choice, type(decoder))
             decoder = replace(decoder, nbest=nbest)  # type: ignore[type-var]
         return with_selector(decoder, selector)
+
+    def _vote(self, selector: str, answer: str) -> Vote:
+        """Return a vote on answers that a pattern finds."""
+        vote = SELECTOR.parse(selector, self.spell)
+        if not isinstance(vote, Vote):
+            rule = f"{self.spell('answer')} is what a vote compares: write {self.spell('selector')}"
+            raise InvalidInput(f"{rule} vote, not {selector}")
+        return replace(vote, answer=answer)
 
     def _built(self, name: str, given: dict[str, Any], choice: str) -> Decoder:
         """Return a decoder by name from options, or as its fields in brackets say.

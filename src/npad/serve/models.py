@@ -9,8 +9,8 @@ from pathlib import PurePath
 from typing import Any
 
 from npad.errors import InvalidInput
-from npad.hypotheses import Hypothesis
 from npad.pipelines.names import CHAT, HUGGING_FACE, SHIPPED, TOY
+from npad.pipelines.outputs import Output
 from npad.pipelines.pipeline import Pipeline
 from npad.pipelines.transcription import Transcriber
 from npad.pipelines.translation import Translator
@@ -89,16 +89,20 @@ class ServedModel:
         """Whether sources may be encoded outside the model's thread; others' tokenizers may not."""
         return self._source_pieces is not None or self.text.encode is list
 
-    def confidence(self, hypothesis: Hypothesis) -> float | None:
-        """Return the chrF to expect of a best hypothesis; None without a fitted confidence."""
-        estimate = self.pipeline.confidence
-        value = None if estimate is None else estimate(hypothesis)
-        return None if value is None else round(value, CONFIDENCE_DIGITS)
-
     @property
     def languages(self) -> tuple[str, str] | None:
         """The codes of the languages it reads and writes; None if they are not known."""
         return self.pipeline.languages if isinstance(self.pipeline, Translator) else None
+
+
+def trust_in(output: Output) -> dict[str, Any]:
+    """Return how far an output can be trusted, and by what, as responses have it."""
+    confidence = output.confidence
+    return {
+        "confidence": None if confidence is None else round(confidence, CONFIDENCE_DIGITS),
+        "signal": output.signal or None,
+        "doubtful": output.doubtful,
+    }
 
 
 class Pieces:

@@ -28,12 +28,13 @@ from npad.search.request import (
     options_of,
 )
 from npad.search.selected import with_selector
-from npad.selectors import MBR
+from npad.selectors import MBR, innermost_selector
 from npad.serve.limits import Limits
 from npad.specs import label, name_of_kind, spec
 from npad.validation import brief, did_you_mean, ensure_integer
 
 TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+ACTIONS = ("min_confidence", "fallback_decoder")  # what to do with doubtful outputs
 LONGEST_VALUE = 100  # characters of an option's text
 LISTED = 10  # hypotheses in an answer by default
 JSON_TYPES = {bool: "boolean", int: "integer", float: "number"}
@@ -51,7 +52,7 @@ def decoder_options() -> dict[str, Option]:
 
 def option_names() -> tuple[str, ...]:
     """Return the names of all options, each once."""
-    return ("decoder", *decoder_options(), "nbest", "max_length")
+    return ("decoder", *decoder_options(), "nbest", "max_length", *ACTIONS)
 
 
 def decoding_for(
@@ -81,9 +82,10 @@ def decoding_for(
     listed = given.pop("nbest", None)
     defaults = Defaults.of(model)
     decoding = decoding_from(given, defaults, default)
-    decoding.decoder.check(model)
     ensure_integer("max_length", decoding.max_length, 1, limits.max_length)
-    ensure_within(decoding.decoder, limits)
+    for part in filter(None, (decoding.decoder, decoding.fallback_decoder)):
+        part.check(model)
+        ensure_within(part, limits)
     if listed is None:
         return decoding, getattr(decoding.decoder, "nbest", LISTED)
     listed = int(listed) if isinstance(listed, str) and listed.isdecimal() else listed
@@ -112,7 +114,11 @@ def _plain(name: str, value: Any, option: Option | None) -> Any:
 
 
 def ensure_within(decoder: Decoder, limits: Limits) -> None:
-    """Require a decoder that the server can afford."""
+    """Require a decoder that the server can afford, without patterns of strangers."""
+    for part in decoder.within():
+        selector: Any = getattr(part, "selector", None)
+        if getattr(innermost_selector(selector), "answer", None) is not None:
+            raise InvalidInput("a vote's answer is a pattern, which this server does not run")
     cost = decoder.cost
     ensure_integer("budget", cost.budget, 0, limits.budget)
     compared = math.isqrt(max(0, cost.utilities - 1)) + 1 if cost.utilities else 0
@@ -145,7 +151,10 @@ def resolved(decoding: Decoding, listed: int) -> dict[str, Any]:
             values |= within
         else:
             labels[first.name] = spec(inner)
-    return values | labels | {"nbest": listed, "max_length": decoding.max_length}
+    values |= labels | {"nbest": listed, "max_length": decoding.max_length}
+    if decoding.min_confidence is not None:
+        values["min_confidence"] = decoding.min_confidence
+    return values
 
 
 def _labels(part: Any) -> dict[str, Any]:
@@ -202,6 +211,10 @@ def option_schemas(limits: Limits) -> dict[str, dict[str, Any]]:
         "max_length": whole
         | {"maximum": limits.max_length, "default": length}
         | {"description": "tokens of an output, its end token included"},
+        "min_confidence": {"type": "number", "minimum": 0, "maximum": 100}
+        | {"description": "outputs of less confidence are marked as doubtful"},
+        "fallback_decoder": {"type": "string"}
+        | {"description": "decodes again what is doubtful, as beam(width=20)"},
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from starlette.responses import Response
@@ -14,7 +15,7 @@ from npad.search.request import Decoding
 from npad.serve.bodies import MODEL, MULTIPART
 from npad.serve.decoding import finite
 from npad.serve.model_thread import QueuedRequest
-from npad.serve.models import ServedModel
+from npad.serve.models import ServedModel, trust_in
 from npad.serve.options import decoding_for
 from npad.serve.service import CheckedRequest, Service, as_json, operation
 
@@ -43,7 +44,8 @@ async def transcriptions(service: Service, asked: CheckedRequest) -> Response:
     def work() -> Output:
         seconds = service.limits.audio_seconds
         recording = read_wav(file, "the file", transcriber.rate, seconds)
-        (output,) = transcriber.decode([recording], decoding.decoder, decoding.max_length)
+        (output,) = transcriber.run([recording], replace(decoding, max_rows=transcriber.max_rows))
+        assert isinstance(output, Output)  # errors are raised
         return output
 
     return shown(form, await service.outcome(asked, model, QueuedRequest.alone(work)))
@@ -72,6 +74,7 @@ def shown(form: str, output: Output) -> Response:
             "task": "transcribe",
             "duration": round(output.windows[-1].end, 3),
             "text": output.text,
+            **trust_in(output),
             "signature": output.signature,
             "segments": [_segment(i, segment) for i, segment in enumerate(output.segments)],
         }
@@ -89,4 +92,5 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "text": segment.text,
         "log_prob": finite(log_prob),
         "avg_logprob": finite(log_prob / length),
+        **trust_in(segment.output),
     }

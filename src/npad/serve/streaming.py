@@ -29,7 +29,7 @@ from npad.search.observing import Progress, observed_by
 from npad.search.request import Decoding
 from npad.selectors import MostProbable, innermost_selector
 from npad.serve.decoding import Reading, finite, read_tokens
-from npad.serve.models import ServedModel
+from npad.serve.models import ServedModel, trust_in
 from npad.serve.options import resolved
 from npad.signatures import signature
 
@@ -63,6 +63,7 @@ class Stream(ABC):
         text_of = self.translator.detokenise
         self.decoder = decoder.with_texts(text_of, output=text_of)
         self.signature = signature(decoder, self.model.model)
+        self.estimator = self.translator.estimator(self.decoding)
         self.id = stable_hash(self.text)
         self.calls = ModelCalls()
         self.readings: dict[Key, Reading] = {}
@@ -163,11 +164,12 @@ class Stream(ABC):
     def emit_done(self, ranked: list[Hypothesis], complete: bool) -> None:
         """Emit the answer: the hypotheses, best first."""
         listed, best = ranked[: self.listed], ranked[0]
+        texts = [self.translator.detokenise(hypothesis.tokens) for hypothesis in ranked]
         self.read(listed)
         data = {
-            "text": self.translator.detokenise(best.tokens),
+            "text": texts[0],
             "log_prob": finite(best.log_prob),
-            "confidence": self.model.confidence(best),
+            **trust_in(self.estimator.output(ranked, texts, self.signature)),
             "signature": self.signature,
             "calls": vars(self.calls),
             "seconds": self.seconds,

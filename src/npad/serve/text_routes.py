@@ -15,7 +15,7 @@ from npad.serve.bodies import ANY_TEXT, MODEL, TEXT, TEXTS, texts_of
 from npad.serve.decoding import ServedOutput, decode_request, finite, read_tokens
 from npad.serve.events import EventStream
 from npad.serve.model_thread import QueuedRequest
-from npad.serve.models import ServedModel
+from npad.serve.models import ServedModel, trust_in
 from npad.serve.options import decoding_for
 from npad.serve.service import CheckedRequest, Service, as_json, explained, operation
 from npad.serve.streaming import stream_of
@@ -48,20 +48,20 @@ async def decode(service: Service, asked: CheckedRequest) -> Response:
         {
             "model": model.id,
             "signature": signature(decoding.decoder, model.model),
-            "results": [_decoded(model, output) for output in outputs],
+            "results": [_decoded(output) for output in outputs],
             "seconds": round(time.monotonic() - start, 4),
         }
     )
 
 
-def _decoded(model: ServedModel, served: ServedOutput) -> dict[str, Any]:
+def _decoded(served: ServedOutput) -> dict[str, Any]:
     """Return the answer for one text."""
     best = served.output.hypothesis
     listed = [served.output, *served.output.alternatives]
     return {
         "text": served.output.text,
         "log_prob": finite(best.log_prob),
-        "confidence": model.confidence(best),
+        **trust_in(served.output),
         "finished": best.finished,
         "proven": best.proven,
         "hypotheses": [
@@ -98,7 +98,7 @@ async def score(service: Service, asked: CheckedRequest) -> Response:
             "log_prob": finite(log_prob),
             "tokens": model.pieces(tokens),
             "token_log_probs": reading.token_log_probs,
-            "confidence": model.confidence(hypothesis),
+            **trust_in(translator.estimator().output([hypothesis], [target], signed="")),
         }
 
     return as_json(await service.outcome(asked, model, QueuedRequest.alone(work)))
@@ -123,6 +123,8 @@ async def stream(service: Service, asked: CheckedRequest) -> EventStream:
     if seconds is None and milliseconds is not None:
         seconds = milliseconds / 1e3
     decoding, listed = decoding_for(model.model, asked.options, service.limits)
+    if decoding.fallback_decoder is not None:
+        raise InvalidInput("a stream shows one search, without fallback_decoder; use /v1/decode")
     limits = service.limits
     events = EventStream(limits.unsent, limits.seconds, lambda error: explained(error)[1])
     text, emit = asked.values["text"], events.emit
@@ -172,7 +174,7 @@ async def translate(service: Service, asked: CheckedRequest) -> Response:
     answers = []
     for text in texts:
         outputs = [next(served).output for _ in text.split("\n")]
-        answers.append(_translated(model, outputs, count))
+        answers.append(_translated(outputs, count))
     if source == AUTO:
         detected = {"language": (model.languages or ("", ""))[0], "confidence": 0.0}
         answers = [answer | {"detectedLanguage": detected} for answer in answers]
@@ -184,7 +186,7 @@ async def translate(service: Service, asked: CheckedRequest) -> Response:
     return as_json(together | {"signature": signature(decoding.decoder, model.model)})
 
 
-def _translated(model: ServedModel, lines: list[Output], alternatives: int) -> dict[str, Any]:
+def _translated(lines: list[Output], alternatives: int) -> dict[str, Any]:
     """Return the answer for one text, whose lines were translated one by one."""
     answer: dict[str, Any] = {"translatedText": "\n".join(line.text for line in lines)}
     if alternatives:
@@ -195,8 +197,8 @@ def _translated(model: ServedModel, lines: list[Output], alternatives: int) -> d
         answer["alternatives"] = list(distinct)[:alternatives]
     written = [line for line in lines if line.hypothesis.tokens]
     answer["log_prob"] = finite(sum(line.log_prob for line in lines))
-    answer["confidence"] = model.confidence(written[0].hypothesis) if len(written) == 1 else None
-    return answer
+    one = written[0] if len(written) == 1 else Output.empty("")  # a confidence is of one line
+    return answer | trust_in(one) | {"doubtful": any(line.doubtful for line in lines)}
 
 
 def find_model(

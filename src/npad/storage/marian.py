@@ -12,7 +12,7 @@ import io
 import math
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,9 @@ MAX_DIMENSIONS = 4
 FLOAT32, INT8_GEMM, TEXT = 0x404, 0x4101, 0x101
 OPTIONS = "special:model.yml"
 EMBEDDING = "Wemb"  # the end of the names of embeddings, which lie as their shape says
+MAX_SHORTLIST_BYTES = 1 << 28  # those of Firefox have 5 MB
+SHORTLIST_HEAD = struct.Struct("<6Q")  # magic, checksum, first, best, source tokens + 1, tokens
+SHORTLIST_MAGIC = 0xF11A48D5013417F5
 ALIGNMENT = "_QuantMultA"  # multipliers of activations, which only 8-bit arithmetic needs
 
 
@@ -71,6 +74,63 @@ def read_marian(path: Path) -> MarianFile:
             except _DamagedError as error:
                 raise StorageError(f"{path} is not a valid Marian model: {error}") from error
     return MarianFile(weights, options)
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """The target tokens that the browser's engine predicts from, by source token.
+
+    Attributes:
+        first: so many tokens of the lowest numbers are in every shortlist.
+        places: [source tokens + 1]; those of source token t are tokens[places[t] : places[t + 1]].
+        tokens: of all source tokens.
+    """
+
+    first: int
+    places: Tensor
+    tokens: Tensor
+
+    @classmethod
+    def read(cls, path: Path, source: int, target: int) -> Shortlist:
+        """Read a `lex….s2t.bin` for vocabularies of so many tokens.
+
+        Raises:
+            StorageError: the file cannot be read or is damaged.
+        """
+        content = read_unpacked(path, MAX_SHORTLIST_BYTES)
+        head = SHORTLIST_HEAD.unpack_from(content) if len(content) >= SHORTLIST_HEAD.size else ()
+        invalid = StorageError(f"{path} is not a shortlist of {source:,} and {target:,} tokens")
+        if len(head) != 6 or head[0] != SHORTLIST_MAGIC or head[4] != source + 1:
+            raise invalid
+        _, _, first, _, starts, count = head
+        if first > target or len(content) < SHORTLIST_HEAD.size + 8 * starts + 4 * count:
+            raise invalid
+        body = bytearray(content[SHORTLIST_HEAD.size :])
+        places = torch.frombuffer(body, dtype=torch.int64, count=starts)
+        tokens = torch.frombuffer(body, dtype=torch.int32, count=count, offset=8 * starts).long()
+        rising = bool((places.diff() >= 0).all()) and int(places[0]) == 0
+        inside = bool(((tokens >= 0) & (tokens < target)).all())
+        if not (rising and inside and int(places[-1]) == count):
+            raise invalid
+        return cls(first, places, tokens)
+
+    def allowed(self, source: Sequence[Sequence[int]], target: int) -> Tensor:
+        """Return whether each of `target` tokens is in the shortlist of each sentence, [n, target].
+
+        A sentence's own tokens are, as well: names stay as they are.
+        """
+        flat = torch.tensor([token for tokens in source for token in tokens])
+        owner = torch.repeat_interleave(torch.tensor([len(tokens) for tokens in source]))
+        starts = self.places[flat]
+        counts = self.places[flat + 1] - starts
+        shifts = torch.repeat_interleave(starts + counts - counts.cumsum(0), counts)
+        allowed = torch.zeros(len(source), target, dtype=torch.bool)
+        allowed[:, : self.first] = True
+        chosen = self.tokens[torch.arange(len(shifts)) + shifts]
+        allowed[torch.repeat_interleave(owner, counts), chosen] = True
+        same = flat < target
+        allowed[owner[same], flat[same]] = True
+        return allowed
 
 
 class _DamagedError(Exception):

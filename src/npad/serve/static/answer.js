@@ -5,6 +5,7 @@ import { plural } from "./captions.js";
 import { html, refill, vary } from "./dom.js";
 import { count, logProb, probability, seconds, whole } from "./format.js";
 import { term } from "./tips.js";
+import { readFrom } from "./verdict.js";
 import { words } from "./words.js";
 
 /** Show the best output so far; `line` gets its words, `facts` what is known of it. */
@@ -60,7 +61,8 @@ function factsOf(run, chosen, all = true) {
   if (all) facts.push([term("probability"), ` ${probability(chosen.log_prob)}`]);
   if (done) {
     if (all && chosen === run.hypotheses[0] && Number.isFinite(done.confidence)) {
-      facts.push([term("expected-chrf"), ` ${Math.round(done.confidence)}`]);
+      const chrf = html("span", { title: `by ${readFrom(done.signal)}` }, Math.round(done.confidence));
+      facts.push([term("expected-chrf"), " ", chrf]);
     }
     const { search, rescoring } = done.calls;
     const calls = [`${whole(search)} `, term("calls", search === 1 ? "model call" : "model calls")];

@@ -78,7 +78,7 @@ export const TERMS = {
   ],
   "expected-chrf": [
     "expected chrF",
-    "How good this output probably is: chrF, from 0 to 100, measures how much text it shares with a human translation. Estimated from the model’s own confidence.",
+    "How good this output probably is: chrF, from 0 to 100, measures how much text it shares with a human translation. Estimated from the model’s log p per token, or from how far the outputs of the search agree.",
   ],
   calls: [
     "model calls",

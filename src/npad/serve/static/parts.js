@@ -43,8 +43,9 @@ export class Parts {
       const text = missing.splice(0, AT_ONCE);
       const { results } = await post("v1/decode", { text, model, ...run.asked }, signal);
       text.forEach((part, i) => {
-        const { text: output, confidence, log_prob, hypotheses } = results[i];
-        const best = { ...hypotheses[0], confidence, logProb: log_prob ?? -Infinity };
+        const { text: output, log_prob, hypotheses, ...trust } = results[i];
+        const rivals = hypotheses.slice(1).map((hypothesis) => hypothesis.text);
+        const best = { ...hypotheses[0], ...trust, rivals, logProb: log_prob ?? -Infinity };
         this.#note(part, output, warning(best, language));
       });
     }

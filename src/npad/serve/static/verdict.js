@@ -9,6 +9,7 @@ const UNSURE = 40;
 const UNKNOWN = 25;
 // The same bound for models without an expected chrF, as a mean log-probability of tokens.
 const UNKNOWN_LOG_PROB = -1.4;
+const RIVALS = 2; // competing outputs in a warning; the table of outputs has all
 const FAR = 1000; // times; more says nothing
 
 /** How the best output compares with that of greedy search; "" if nothing is known. */
@@ -34,33 +35,54 @@ function times(difference) {
   return `${shown} times ${how === "more" ? "as" : "less"} probable`;
 }
 
+/** What a confidence is read from, in words. */
+export const readFrom = (signal) =>
+  signal === "log-prob-per-token" ? "log p per token" : "how far the candidates agree";
+
+/** The outputs that compete with the best one, as the reason for a doubt; "" without any. */
+function why(rivals) {
+  const shown = rivals.slice(0, RIVALS).map((text) => `“${text || "(empty)"}”`);
+  return shown.length ? ` It also found ${shown.join(" and ")}.` : "";
+}
+
 /**
  * A warning where the model does not know a text, is unsure of it, or was cut short; "" if none.
  *
- * @param {{confidence: number?, logProb: number, tokens: string[], finished: boolean}} output
+ * @param {object} output
+ * @param {number?} output.confidence
+ * @param {string?} output.signal what the confidence is read from
+ * @param {boolean} output.doubtful whether the server was asked to mark an output of so little
+ * @param {number} output.logProb
+ * @param {string[]} output.tokens
+ * @param {boolean} output.finished
+ * @param {string[]} output.rivals the texts of the next best outputs
  * @param {string?} language the code of the language that the model reads
  */
-export function warning({ confidence, logProb, tokens, finished }, language) {
+export function warning(output, language) {
+  const { confidence, signal, doubtful, logProb, tokens, finished, rivals = [] } = output;
   const estimated = Number.isFinite(confidence);
-  const chrf = `expected chrF ${Math.round(confidence)} of 100`;
+  const chrf = `expected chrF ${Math.round(confidence)} of 100, by ${readFrom(signal)}`;
   const unknown = estimated
     ? confidence < UNKNOWN
     : logProb / (tokens.length + 1) < UNKNOWN_LOG_PROB;
   if (unknown) {
     const reads = language ? ` It reads ${nameOf(language)}.` : "";
     const why = estimated ? ` (${chrf})` : "";
-    return `The model does not know this text${why}: do not rely on the output.${reads}`;
+    return `The model does not know this text${why}: do not rely on the output.${reads}${why(rivals)}`;
   }
   if (!finished) return "The output was cut: raise “Longest output” in the settings.";
-  if (estimated && confidence < UNSURE) return `The model is unsure of this text (${chrf}).`;
+  if (estimated && (doubtful || confidence < UNSURE))
+    return `The model is unsure of this text (${chrf}).${why(rivals)}`;
   return "";
 }
 
 /** The warning for the best output of a run; "" before there is one. */
-export function doubtOf({ done, hypotheses: [best] }, language) {
+export function doubtOf({ done, hypotheses: [best, ...others] }, language) {
   if (!done || !best) return "";
   const { tokens, finished, log_prob: logProb } = best;
-  return warning({ confidence: done.confidence, logProb, tokens, finished }, language);
+  const { confidence, signal, doubtful } = done;
+  const rivals = others.map(({ text }) => text);
+  return warning({ confidence, signal, doubtful, logProb, tokens, finished, rivals }, language);
 }
 
 export const nameOf = (code) =>

@@ -1,0 +1,161 @@
+"""Constraints on texts: what tokens may write, whatever tokens those are."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import npad
+from npad import Beam, Exact, Greedy, InvalidInput
+from npad.constraints import Choices, Prefix, Terms, With, Without
+from npad.constraints.kinds import CONSTRAINTS, Context
+from npad.constraints.vocabulary import Vocabulary
+
+EOS = 0
+LETTERS = "abAB é„_ 1ß"
+pieces = st.lists(st.text(LETTERS, min_size=1, max_size=3), min_size=1, max_size=12)
+texts = st.text(LETTERS, min_size=1, max_size=4)
+
+
+def vocabulary_of(pieces):
+    """Tokens that write these texts and each byte, and a tokenizer that writes bytes."""
+    single = [bytes([byte]) for byte in range(256)]
+    names = [b"", *single, *(piece.encode() for piece in pieces)]
+    return Vocabulary(names, lambda texts: [[1 + b for b in t.encode()] for t in texts], False)
+
+
+def allowed(rule, memory, size):
+    """The tokens that a rule allows after what it remembers."""
+    scores = rule.apply(torch.zeros(1, size), memory, EOS, False)
+    return {token for token in range(size) if scores[0, token] == 0}
+
+
+def is_free(text, phrase, exact):
+    """Whether a text is without a phrase, by a regular expression."""
+    if exact:
+        return phrase not in text
+    before, after = (r"(?<!\w)", r"(?!\w)")
+    begins, ends = (letter.isalnum() or letter == "_" for letter in (phrase[0], phrase[-1]))
+    pattern = before * begins + re.escape(phrase) + after * ends
+    return re.search(pattern, text, re.IGNORECASE) is None
+
+
+phrases = st.lists(texts.filter(str.strip), min_size=1, max_size=3)
+
+
+@given(pieces=pieces, phrases=phrases, exact=st.booleans(), seed=st.integers(0, 99))
+def test_no_token_writes_a_forbidden_phrase(pieces, phrases, exact, seed):
+    """After random tokens, those are forbidden with which the text would have a phrase."""
+    vocabulary = vocabulary_of(pieces)
+    (rule,) = Without(tuple(phrases), exact).rules(EOS, Context(vocabulary))
+    memory, text, draw = rule.start(Start(), [0]), "", random.Random(seed)
+    for _ in range(6):
+        found = allowed(rule, memory, len(vocabulary))
+        assert (EOS in found) == all(is_free(text, phrase, exact) for phrase in phrases)
+        for number, piece in enumerate(pieces, 257):
+            # What follows may complete a word: the phrase is not there until the word has ended.
+            longer = f"{text}{piece}" if exact else f"{text}{piece}x"
+            assert (number in found) == all(is_free(longer, phrase, exact) for phrase in phrases)
+        choices = sorted(found - set(range(257)))
+        if not choices:
+            return
+        token = draw.choice(choices)
+        text += pieces[token - 257]
+        memory = rule.read(memory, torch.tensor([token]))
+
+
+class Start:
+    """A model that has only a device."""
+
+    special, sites = npad.Special(0, 0, 0), {}
+    device = torch.device("cpu")
+
+
+@given(pieces=pieces, text=texts, seed=st.integers(0, 99))
+def test_outputs_begin_with_a_prefix_whatever_tokens_write_it(pieces, text, seed):
+    vocabulary = vocabulary_of(pieces)
+    (rule,) = Prefix(text).rules(EOS, Context(vocabulary))
+    memory, draw, written = rule.start(Start(), [0]), random.Random(seed), b""
+    while not rule.met(memory).all():
+        found = allowed(rule, memory, len(vocabulary))
+        assert found - {EOS} == found != set()
+        token = draw.choice(sorted(found))
+        written += vocabulary.pieces[token]
+        memory = rule.read(memory, torch.tensor([token]))
+    assert written.startswith(text.encode())
+    assert len(allowed(rule, memory, len(vocabulary))) == len(vocabulary)
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return npad.load("en-de")
+
+
+SOURCE = ["The computer is broken.", "How are you?"]
+
+
+@pytest.mark.parametrize("decoder", [Greedy(), Beam(5)], ids=["greedy", "beam"])
+def test_each_text_has_its_own_prefix(translator, decoder):
+    prefixes = ["Der Rech", ""]
+    found = translator.translate(SOURCE, decoder, prefixes=prefixes)
+    assert found[0].text == "Der Rechner ist kaputt."
+    assert found[1].text == translator.translate(SOURCE[1:], decoder)[0].text
+    scores = translator.score(SOURCE, [output.text for output in found])
+    assert [output.log_prob for output in found] == pytest.approx(scores, abs=1e-4)
+    assert "constraint:prefix(Der Rech)" in found[0].signature
+
+
+def test_a_prefix_that_the_model_would_write_changes_nothing(translator):
+    (free,) = translator.translate(SOURCE[:1], Greedy())
+    for end in range(len(free.text) + 1):
+        (output,) = translator.translate(SOURCE[:1], Greedy(), prefixes=[free.text[:end]])
+        assert output.text == free.text, free.text[:end]
+
+
+def test_a_choice_is_scored_as_any_output(translator):
+    menu = ("Ja.", "Nein.", "Wie geht es Ihnen?")
+    (output,) = translator.translate(SOURCE[1:], Exact(500), constraint=Choices(menu))
+    scores = translator.score(SOURCE[1:] * len(menu), list(menu))
+    assert output.text == menu[max(range(len(menu)), key=scores.__getitem__)]
+    assert output.log_prob == pytest.approx(max(scores), abs=1e-4)
+
+
+def test_terms_are_required_where_the_source_has_them(translator):
+    terms = Terms((("computer", "Rechner"), ("phone", "Handy")))
+    found = translator.translate(SOURCE, Beam(5), constraint=terms)
+    assert [output.text for output in found] == ["Der Rechner ist kaputt.", "Wie geht es dir?"]
+
+
+def test_one_text_that_cannot_be_satisfied_fails_alone(translator):
+    outcomes = translator.stream_or_skip(SOURCE, Beam(3), 4, constraint=With(("Wie geht",)))
+    refused, output = outcomes
+    assert isinstance(refused, InvalidInput) or "Wie geht" in refused.text
+    assert "Wie geht" in output.text
+
+
+@pytest.mark.parametrize("name", CONSTRAINTS)
+def test_a_spec_names_its_constraint(name):
+    values = ["Handy\tHandy"] if name == "terms" else ["Handy"]
+    constraint = CONSTRAINTS[name].of(values)
+    assert str(constraint).startswith(name)
+    assert {constraint} == {CONSTRAINTS[name].of(values)}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Choices(()), "choices must be"),
+        (lambda: Without(("",)), "not empty"),
+        (lambda: With(("a",) * 20), "16 phrases at most, not 20"),
+        (lambda: Terms.of(["no tab"]), "a tab"),
+        (lambda: Prefix("a").rules(0, None), "give tuples of tokens"),
+    ],
+)
+def test_a_wrong_constraint_says_what_is_wrong(make, message):
+    with pytest.raises(InvalidInput, match=message):
+        make()
