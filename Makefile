@@ -29,7 +29,7 @@ OLD     := -W ignore::DeprecationWarning
 .PHONY: demo serve test fuzz test-real test-scale test-web soak test-lowest mutants lint types house unit coverage docs dist hooks format benchmark clean
 
 demo: .venv/.ready
-	$(BIN)/npad compare "She spends most of her money on books." "I would rather stay at home than go out tonight."
+	$(BIN)/npad compare "The more you learn, the less you know." "There is nothing better than a cup of coffee in the morning."
 	$(BIN)/npad compare --model toy --exact --width 2 --samples 5 --eta 1 "ich verstehe nur bahnhof"
 
 serve: .venv/.ready

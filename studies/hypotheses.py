@@ -51,7 +51,7 @@ def candidates(hypotheses: Sequence[Hypothesis], text: Detokenise) -> list[Candi
 
 
 def choose(ranked: Sequence[Candidate], selector: Selector) -> int:
-    """Return the place of the best candidate; finished ones rank before those that were cut.
+    """Return place of the best candidate; finished ones rank before those that were cut.
 
     Word errors between candidates are those of normalised English.
     """

@@ -67,7 +67,7 @@ def __dir__() -> list[str]:
 
 
 def _warn_of_move(old: str, new: str) -> None:
-    message = f"{old} is now {new}; the old name ends with npad 0.4"
+    message = f"{old} is now {new}; the old name will be removed in npad 0.4"
     _warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 

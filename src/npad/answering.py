@@ -74,7 +74,7 @@ def anytime(
             by a model's `forced` is one pass. None: no deadline.
         max_length: generated tokens at most, the end token included.
         ids: one integer per sentence, the key of its randomness; by default its position.
-        deadline: deprecated, and ends with npad 0.4: `seconds`, in milliseconds.
+        deadline: deprecated, to be removed in npad 0.4: `seconds`, in milliseconds.
 
     Raises:
         InvalidInput: an argument is invalid.
@@ -84,7 +84,9 @@ def anytime(
     ensure_model(model)
     ensure_integer("max_length", max_length, 1)
     if deadline is not None:
-        message = "deadline, in milliseconds, is deprecated and ends with npad 0.4; use seconds"
+        message = (
+            "deadline, in milliseconds, is deprecated and will be removed in npad 0.4; use seconds"
+        )
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         ensure_number("deadline", deadline, minimum=0)
         seconds = deadline / 1e3

@@ -3,19 +3,20 @@
 NpadError
 ├── InvalidInput    (a ValueError)    a value given to npad is invalid; the message names the rule
 ├── ModelError      (a RuntimeError)  a model broke its contract while decoding
-│   ├── ContractError (an AssertionError too)  `npad.testing.check_model` found it broken
-│   └── NoiseTooStrong (an InvalidInput too)  noise has made its logits NaN or infinite
+│   ├── ContractError (also an AssertionError)  `npad.testing.check_model` found it broken
+│   └── NoiseTooStrong (also an InvalidInput)  noise has made its logits NaN or infinite
 ├── OutOfMemory     (a MemoryError)   the work does not fit; the message says what to lower
 ├── StorageError    (an OSError)      a file could not be written, or a stored file is damaged
 └── TrainingError   (a RuntimeError)  training cannot continue
 
 There are three warnings. MemoryWarning: the work did not fit at once and runs in halves.
 PluginWarning: a decoder of an installed package cannot be used, and is left out. WaitingWarning:
-a worker takes long to start, and is waited for.
+a worker is slow to start, and npad waits for it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -26,6 +27,24 @@ class NpadError(Exception):
 
 class InvalidInput(NpadError, ValueError):
     """A value given to npad is invalid; the message names the rule and the way out."""
+
+
+def missing_library(what: str, extra: str) -> InvalidInput:
+    """Return the error of a missing library, with the command that installs it.
+
+    Args:
+        what: what needs the library.
+        extra: npad's extra that has it. The command names the extra's libraries, so that it works
+            from any folder, also while npad itself is on no package index.
+    """
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        asked = [line.split(";") for line in requires("npad") or ()]
+    except PackageNotFoundError:
+        asked = []
+    libraries = [f'"{line[0].strip()}"' for line in asked if extra in re.split(r"\W+", line[-1])]
+    return InvalidInput(f"{what}: pip install {' '.join(libraries) or f'npad[{extra}]'}")
 
 
 class ModelError(NpadError, RuntimeError):
@@ -53,7 +72,7 @@ class PluginWarning(UserWarning):
 
 
 class WaitingWarning(UserWarning):
-    """A worker takes long to start; it is waited for."""
+    """A worker is slow to start; npad waits for it."""
 
 
 class StorageError(NpadError, OSError):

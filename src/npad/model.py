@@ -207,7 +207,7 @@ class Capabilities:
     # σ₀ of NPAD's noise by default, as a share of the RMS of what it perturbs; None: npad's own,
     # absolute default (see `npad.search.defaults`)
     relative_noise: float | None = None
-    open_ended: bool = False  # it continues a text: being cut at max_length is no fault
+    open_ended: bool = False  # it continues a text: being cut at max_length is normal
     normalised: bool = False  # `step` returns log-probabilities that must not be normalised again
     modified_scores: bool = False  # by constraints or an actor; `judge` returns the model's own
     capturable: bool = False  # `step` and `select` may be captured in a CUDA graph

@@ -52,7 +52,7 @@ class Plugin:
         return self.call(self.entries[0].load)
 
     def call(self, function: Callable[..., Any], **arguments: Any) -> Any:
-        """Call what the package defines; an exception in it becomes one line.
+        """Call what the package defines; an exception in it is reported in one line.
 
         Raises:
             InvalidInput: the call raises an exception.

@@ -151,7 +151,7 @@ class Registry:
             source: where it is from, for error messages.
 
         Raises:
-            InvalidInput: it is no such class, is abstract, or a field has no default.
+            InvalidInput: it is not such a class, is abstract, or a field has no default.
         """
         is_protocol = getattr(self.base, "_is_protocol", False)  # of which no class need derive
         own = isinstance(kind, type) and (is_protocol or issubclass(kind, self.base))

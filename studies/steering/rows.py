@@ -148,7 +148,7 @@ def decode_all(model: Any, sources: Tokens, decoder: Decoder, max_length: int) -
 
 
 def best_per_token(hypotheses: Sequence[Hypothesis]) -> int:
-    """Return the place of what `LengthNormalised` selects among distinct hypotheses."""
+    """Return place of what `LengthNormalised` selects among distinct hypotheses."""
     return choose(candidates(hypotheses, str), LengthNormalised())
 
 

@@ -151,7 +151,7 @@ def write_report(file: Path, folder: Path, descriptions: Path | None = None) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Decode, or report; a mistake is one line."""
+    """Decode, or report; a mistake prints one line."""
     parser = argparse.ArgumentParser(
         "python -m studies.tasks", description=(__doc__ or "").splitlines()[0]
     )

@@ -1,4 +1,4 @@
-"""npad calibrate: what it prints runs, what it kept is used again, and mistakes are one line."""
+"""npad calibrate: what it prints runs, what it kept is used again, and mistakes print one line."""
 
 from __future__ import annotations
 

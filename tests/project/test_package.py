@@ -69,7 +69,7 @@ def test_a_module_is_found_by_its_old_path_and_names_the_new_one(old, monkeypatc
     assert {name: getattr(module, name) for name in public} == public
     package = old in ("npad.experiments", "npad.experiments.calibration")
     assert [str(warning.message) for warning in caught] == [
-        f"{old} is now {new.__name__}; the old name ends with npad 0.4"
+        f"{old} is now {new.__name__}; the old name will be removed in npad 0.4"
     ] * (not package)
 
 

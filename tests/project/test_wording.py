@@ -47,6 +47,14 @@ PHRASES = {
     r"\bis said of\b|\bas is said\b": "the message about",
     r"\bsays? in words\b|\bwhich in words\b": "describes",
     r"\bwhat they (?:write|wrote) for\b": "work as in",
+    r"\bis no (?:JSON|HTTP|SentencePiece)\b|\bis no such class\b": "is not, is not a",
+    r"\bends with npad 0": "will be removed in npad 0.4",
+    rf"\bone (?:sentence|text|picture|file|object) an? (?:{UNITS})\b": "one sentence per line",
+    r"\bcan tell\b": "within sampling error",
+    r"\bgo(?:es|ing)? on [a-z]+ing\b": "keeps waiting",
+    r"\b(?:from|of|be) (?:a )?strangers?\b": "untrusted",
+    r"\b(?:error|exception|failure|mistakes?) (?:in it )?(?:is|becomes|are) one line\b": "prints",
+    r"\bis for \w+ to say\b|'s selector to say\b": "decides",
 }
 EXEMPT = {"tests/project/test_wording.py"}  # has all phrases
 

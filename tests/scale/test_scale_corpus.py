@@ -342,8 +342,12 @@ def test_an_engine_needs_files(source, refused_here):
 @pytest.mark.parametrize(
     ("module", "options", "rule"),
     [
-        ("ray", ["--engine", "ray"], "install it: pip install 'npad[ray]'"),
-        ("pyarrow", ["--engine", "local"], "Parquet needs pyarrow; install it: pip install"),
+        (
+            "ray",
+            ["--engine", "ray"],
+            'Ray 2.60 or later: pip install "ray[data]>=',
+        ),
+        ("pyarrow", ["--engine", "local"], "Parquet needs pyarrow: pip install pyarrow"),
     ],
 )
 def test_an_extra_that_is_missing_is_one_line(

@@ -1,4 +1,4 @@
-"""Files from strangers: only regular ones are opened, and damage is one line."""
+"""Untrusted files: only regular ones are opened, and damage is reported in one line."""
 
 from __future__ import annotations
 

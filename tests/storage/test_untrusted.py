@@ -1,4 +1,4 @@
-"""Models from strangers: their code never runs, their files are bounded, damage is one line."""
+"""Untrusted models: no code runs, files are bounded, damage is reported in one line."""
 
 from __future__ import annotations
 

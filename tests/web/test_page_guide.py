@@ -1,4 +1,4 @@
-"""What the page offers to strangers: examples, sentences, warnings, explanations, files."""
+"""What the page offers to new visitors: examples, sentences, warnings, explanations, files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name of 0.2 for what `calibrate` takes; it goes with npad 0.4."""
+"""The name of 0.2 for what `calibrate` takes; to be removed in npad 0.4."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npad.pipelines.translation import Translator
 def Translating(translator: Translator) -> Translator:  # noqa: N802
     """Return the translator, which `npad.calibrate.calibrate.calibrate` takes as it is."""
     warnings.warn(
-        "Translating(translator) is now the translator itself; the name ends with npad 0.4",
+        "Translating(translator) is now the translator; the old name will be removed in npad 0.4",
         DeprecationWarning,
         stacklevel=2,
     )

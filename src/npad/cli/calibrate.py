@@ -179,7 +179,7 @@ def command(
         usual = "wer" if recordings else "bleu"
         options = replace(options, metric="logprob" if pairs.references is None else usual)
     if recordings and precision != "float32":
-        raise InvalidInput("recordings are transcribed without --precision; leave it out")
+        raise InvalidInput("--precision does not apply to recordings; leave it out")
     pipeline: Pipeline
     if recordings:
         pipeline = transcriber = load_as(Transcriber, model, place)

@@ -28,7 +28,7 @@ GROUPS = {
     "Research": ("reproduce",),
 }
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
-# Old spellings, which go on working for one version.
+# Old spellings, which still work for one version.
 RENAMED = {"--noise": "--distribution", "--decoders": "--inner"}
 SUMMARY = re.compile(r'^def (?:command|group)\(.*?\) -> None:\n    """(.*?)(?:""")?$', re.M | re.S)
 SETTINGS = {"help_option_names": ["-h", "--help"]}
@@ -70,9 +70,7 @@ def respelled(command: str, arguments: Sequence[str]) -> tuple[str, list[str]]:
     for i in range(words.index("--") if "--" in words else len(words)):
         option, equals, value = words[i].partition("=")
         if option in RENAMED:
-            note(
-                f"warning: {option} is now {RENAMED[option]}; the old name goes in the next version"
-            )
+            note(f"warning: {option} is now {RENAMED[option]}; the old name will be removed")
             words[i] = f"{RENAMED[option]}{equals}{value}"
         elif (command, option) == ("calibrate", "--confidence"):
             note("warning: calibrate --confidence is now npad fit-confidence SOURCE REFERENCE")

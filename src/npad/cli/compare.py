@@ -83,7 +83,7 @@ def command(
     metric: Annotated[
         list[str] | None,
         option(
-            f"Of a file: {', '.join(metric_names())}; several times for several. [bleu]",
+            f"For a file: {', '.join(metric_names())}; repeat it for several. [bleu]",
             names=metric_names(),
         ),
     ] = None,

@@ -159,7 +159,7 @@ def command(
     metric: Annotated[
         list[str] | None,
         option(
-            f"{', '.join(metric_names())}; several times for several. [bleu, chrf; of "
+            f"{', '.join(metric_names())}; repeat it for several. [bleu, chrf; of "
             "recordings wer; of pictures bleu4, cider]",
             names=metric_names(),
         ),
@@ -192,11 +192,11 @@ def command(
     """
     files = EvaluationFiles.read(source, reference, model, are_texts)
     if files.kind is not Translator and where.engine is not None:
-        raise InvalidInput("pictures and recordings are evaluated without --engine; leave it out")
+        raise InvalidInput("--engine does not apply to pictures and recordings; leave it out")
     if with_time and (files.kind is not Translator or where.engine is not None):
         raise InvalidInput("--time is measured on texts in this process, without --engine")
     if files.kind is Transcriber and precision != "float32":
-        raise InvalidInput("recordings are evaluated without --precision; leave it out")
+        raise InvalidInput("--precision does not apply to recordings; leave it out")
     with ExitStack() as stack:
         pipeline: Pipeline
         if files.kind is Translator:

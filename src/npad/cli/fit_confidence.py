@@ -93,7 +93,7 @@ def command(
     """
     if model in SHIPPED:
         raise InvalidInput(
-            f"{model} ships with npad and has a confidence already; fit a copy's, made by "
+            f"{model} ships with npad and has a confidence already; fit one for a copy, made by "
             f"npad pack {model} FOLDER"
         )
     if plot is not None:

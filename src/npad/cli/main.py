@@ -1,4 +1,4 @@
-"""The `npad` command. Every error is one line on stderr and an exit code.
+"""The `npad` command. Every error prints one line on stderr and sets the exit code.
 
 1: failure, or lines left out; 2: usage; 70: a bug in npad (EX_SOFTWARE); 130: interrupted; 143:
 training was terminated, and wrote a checkpoint. With NPAD_TRACEBACK=1 in the environment the
@@ -63,7 +63,7 @@ def _run_guarded(arguments: list[str]) -> int:
             return _run_with_streams(arguments)
     except SystemExit:
         raise
-    except BaseException as error:  # a panic in a Rust library is no Exception
+    except BaseException as error:  # a panic in a Rust library is not an Exception
         return _report(error)
 
 

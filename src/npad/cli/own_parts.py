@@ -39,7 +39,7 @@ def register_own_parts(arguments: Sequence[str]) -> None:
     Those from files are registered under the names typed.
 
     Raises:
-        InvalidInput: there is no such file or name, or it is no such part.
+        InvalidInput: there is no such file or name, or it is not such a part.
     """
     for parts, value in _values(arguments):
         if parts is DECODERS:

@@ -149,7 +149,7 @@ class Placement:
 
     @property
     def description(self) -> str:
-        """The workers in words, for reports."""
+        """Describe the workers, for reports."""
         if self.engine is None:
             return ""
         workers = "" if self.workers is None else f", {counted(self.workers, 'worker')}"

@@ -12,7 +12,7 @@ from typing import Annotated
 from npad.cli.options import DEFAULT_MODEL, Device, option
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, missing_library
 from npad.pipelines.names import TOY, language_pair
 
 
@@ -77,7 +77,7 @@ def command(
     for library in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
         if find_spec(library) is None:
             library = library.replace("_", "-")
-            raise InvalidInput(f"npad serve needs {library}: pip install 'npad[serve]'")
+            raise missing_library(f"npad serve needs {library}", "serve")
     from npad.pipelines.loading import load
     from npad.pipelines.translation import Translator
     from npad.serve import app, server

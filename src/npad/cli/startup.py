@@ -1,7 +1,7 @@
 """Interrupts, standard streams, OpenMP and caches, set up before `npad` imports its modules.
 
-The imports take seconds; an interrupt meanwhile is one line and exit code 130. npad cannot catch
-one that comes while the interpreter itself starts.
+The imports take seconds; an interrupt meanwhile prints one line and exits with 130. npad cannot
+catch one that comes while the interpreter itself starts.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _plan(
     """Return the options of the model and the recipe: the preset's, overridden by the user's."""
     ensure_choice("preset", preset, tuple(PRESETS))
     if noise and "sigma" not in noise:
-        raise InvalidInput("noise in training needs its --sigma")
+        raise InvalidInput("training with noise needs --sigma")
     defaults = PRESETS[preset] | PRESET_OPTIONS[preset]
     recipe_defaults = {
         "optimiser": defaults.pop("optimiser"),

@@ -23,7 +23,7 @@ class Vocabulary:
         pieces: the bytes that each token writes; none for special tokens. Those of an output, in a
             row, are its text, after a space if `leading`.
         encode: returns the tokens of texts that outputs begin with.
-        leading: whether outputs begin with a space that is no part of the text.
+        leading: whether outputs begin with a space that is not part of the text.
     """
 
     pieces: Sequence[bytes]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npad.errors import InvalidInput, StorageError
+from npad.errors import InvalidInput, StorageError, missing_library
 
 # The colour of each strategy, the same in every figure.
 COLOURS = {
@@ -322,7 +322,7 @@ def new_figure(size: tuple[float, float], columns: int = 1, rows: int = 1) -> tu
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise InvalidInput('plots need matplotlib: pip install "npad[plot]"') from error
+        raise missing_library("plots need matplotlib", "plot") from error
     figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns)
 

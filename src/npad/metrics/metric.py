@@ -67,7 +67,7 @@ class Metric(ABC):
 
     @property
     def direction(self) -> str:
-        """What is better, in words."""
+        """Describe which direction is better."""
         return "lower is better" if self.lower_is_better else "higher is better"
 
     @property

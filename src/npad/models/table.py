@@ -48,7 +48,7 @@ class TableModel:
         name: for messages and signatures.
 
     Raises:
-        InvalidInput: a table lacks the empty history, or its rows are no distributions of one size.
+        InvalidInput: a table lacks the empty history, or a row is not a distribution of its size.
     """
 
     def __init__(

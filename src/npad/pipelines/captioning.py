@@ -25,7 +25,7 @@ MAX_CAPTION = 40  # tokens: a model that goes on repeats itself
 class Captioner(Pipeline):
     """A model of pictures with its vocabulary.
 
-    A picture is a file, or uint8 [3, size, size] from `read`. In the place of a file that is no
+    A picture is a file, or uint8 [3, size, size] from `read`. In place of a file that is no
     picture, `stream_or_skip` yields an error.
 
     Args:

@@ -1,6 +1,6 @@
 """Recordings of any format as WAV, by the program ffmpeg where it is installed.
 
-The file may be a stranger's. ffmpeg opens it alone: containers that refer to other files or to
+The file may be untrusted. ffmpeg opens it alone: containers that refer to other files or to
 addresses, such as playlists, are not in the list of those it may read. Its time and its output are
 bounded.
 """

@@ -246,7 +246,7 @@ def _load_pretrained(name: str, chat: bool, device: torch.device) -> Translator:
         options = {"add_generation_prompt": True, "return_dict": True}
         try:
             return list(tokenizer.apply_chat_template([message], **options)["input_ids"])
-        except Exception as error:  # a template is a program, of strangers
+        except Exception as error:  # a template is an untrusted program
             raise InvalidInput(
                 f"the chat template of {name} fails with {brief(error)}; write hf:{name}, and the "
                 "prompt as the model expects it"

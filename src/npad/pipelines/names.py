@@ -208,7 +208,7 @@ class PythonName:
         return getattr(module, self.name)
 
     def call(self, function: Any, **arguments: Any) -> Any:
-        """Call what the file defines; an exception in it becomes one line.
+        """Call what the file defines; an exception in it is reported in one line.
 
         Raises:
             InvalidInput: the call raises an exception.

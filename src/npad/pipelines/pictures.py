@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from npad.errors import InvalidInput, StorageError
+from npad.errors import InvalidInput, StorageError, missing_library
 from npad.storage.regular import Bounded, open_regular
 from npad.validation import brief, ensure_integer
 
@@ -69,7 +69,7 @@ def ensure_pillow() -> None:
     try:
         import PIL.Image  # noqa: F401
     except ImportError as error:
-        raise InvalidInput('pictures need Pillow: pip install "npad[caption]"') from error
+        raise missing_library("pictures need Pillow", "caption") from error
 
 
 def _decode(file: BinaryIO, size: int, name: str) -> Tensor:

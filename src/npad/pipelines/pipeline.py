@@ -430,7 +430,7 @@ def moved_load(module: str) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if name != "load":
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        message = f"{module}.load is now npad.load; the old name ends with npad 0.4"
+        message = f"{module}.load is now npad.load; the old name will be removed in npad 0.4"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         return importlib.import_module("npad").load
 

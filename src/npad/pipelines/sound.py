@@ -111,7 +111,7 @@ def read_wav(file: BinaryIO, name: str, rate: int, max_seconds: float = MAX_SECO
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[BinaryIO]:
-    """Open a regular file to read; an error of the system becomes one line."""
+    """Open a regular file to read; a system error is reported in one line."""
     try:
         with open_regular(path, MAX_BYTES) as file:
             yield file
@@ -131,7 +131,7 @@ def _is_wav(file: BinaryIO) -> bool:
 
 @contextmanager
 def _wav(file: BinaryIO, name: str) -> Iterator[wave.Wave_read]:
-    """Open the content of a WAV file; whatever the parser makes of a damaged one is one line."""
+    """Open the content of a WAV file; a damaged one is reported in one line."""
     bounded: Any = Bounded(file, HEADER_SECONDS)
     try:
         with wave.open(bounded, "rb") as content:

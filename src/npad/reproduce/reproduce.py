@@ -82,7 +82,7 @@ class Reproduction:
     limits: Decoding = LIMITS  # a request whose limits all decoders have
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     precision: str = "float32"  # of NPAD's noisy chains
-    engine: str = ""  # where translations run, in words; this process if empty
+    engine: str = ""  # description of the workers; empty: this process
     # (translator, the model's folder) -> a translator that runs there
     place: Callable[[Translator, Path], Translator] = lambda translator, model: translator
 

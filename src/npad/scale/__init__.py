@@ -49,6 +49,6 @@ def __getattr__(name: str) -> Any:
     if name not in RENAMED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     new, value = RENAMED[name]
-    message = f"npad.scale.{name} is now npad.scale.{new}; the old name ends with npad 0.4"
+    message = f"npad.scale.{name} is now npad.scale.{new}; the old name will be removed in npad 0.4"
     warnings.warn(message, DeprecationWarning, stacklevel=2)
     return value

@@ -61,7 +61,7 @@ class Corpus:
 
     @property
     def form(self) -> str:
-        """What is written, in words."""
+        """Describe the output format."""
         return f"{self.writer.__name__.removeprefix('as_')}, {self.nbest} best"
 
     @property

@@ -1,4 +1,4 @@
-"""Workers in the place of a translator, and npad in a pipeline that one already has."""
+"""Workers in place of a translator, and npad in a pipeline that one already has."""
 
 from __future__ import annotations
 

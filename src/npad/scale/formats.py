@@ -40,7 +40,7 @@ def is_parquet(path: Path) -> bool:
 
 
 def read_texts(path: Path, field: str = "text") -> Iterator[str | Failed]:
-    """Yield the texts of a corpus; a `Failed` in the place of each that cannot be read.
+    """Yield the texts of a corpus; a `Failed` in place of each that cannot be read.
 
     Args:
         path: `.jsonl`: an object per line; `.parquet`: a table; anything else: a text per line.
@@ -115,10 +115,10 @@ def _text_of(line: str, field: str) -> str | Failed:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        return Failed(f"it is no JSON: {error}")
+        return Failed(f"it is not JSON: {error}")
     text = record.get(field) if isinstance(record, dict) else None
     if not isinstance(text, str):
-        return Failed(f"it is no JSON object with a text {field!r}")
+        return Failed(f"it is not a JSON object with a text {field!r}")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -151,6 +151,6 @@ def _import_parquet() -> Any:
         import pyarrow.parquet
     except ImportError as error:
         raise InvalidInput(
-            "Parquet needs pyarrow; install it: pip install 'npad[ray]', or use JSON lines"
+            "Parquet needs pyarrow: pip install pyarrow; or use JSON lines"
         ) from error
     return pyarrow

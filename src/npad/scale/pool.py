@@ -173,7 +173,7 @@ class Assignment:
         return assignment
 
     def run_smaller(self, reason: str, waiting: deque[Assignment]) -> None:
-        """Queue both halves in the place of this assignment; if it has none, its texts fail."""
+        """Queue both halves in place of this assignment; if it has none, its texts fail."""
         halves = self.unit.halves()
         if halves is None:
             self.result = self.unit.failed(reason)
@@ -249,7 +249,7 @@ class Pool(Workers):
         self.crew.send(worker, assignment.unit)
 
     def _replenish(self) -> None:
-        """Start workers in the place of those that died."""
+        """Start workers in place of those that died."""
         while len(self.idle) + len(self.starting) + len(self.busy) < self.count:
             self.starting.add(self.crew.start())
 

@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from npad.errors import InvalidInput
+from npad.errors import missing_library
 from npad.scale.pool import Crew, Pool, WorkerError
 from npad.scale.units import Unit
 from npad.scale.worker import Died, Event, ModelSpec, Worker, load_worker, one_line, run_remotely
 from npad.validation import ensure_integer, ensure_number
 
-INSTALL = "engine ray needs Ray 2.60 or later; install it: pip install 'npad[ray]'"
 # Units and results are kilobytes. Ray would take 30 % of the memory, and more than a container's
 # /dev/shm may have.
 OBJECT_STORE_BYTES = 256 << 20
@@ -46,7 +45,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise InvalidInput(INSTALL) from error
+        raise missing_library("engine ray needs Ray 2.60 or later", "ray") from error
     return ray
 
 
@@ -194,7 +193,7 @@ def discard_messages(ray: Any) -> None:
 def native_stderr_discarded() -> Iterator[None]:
     """Discard what is written to file descriptor 2 inside, past Python: Ray's C++ log lines.
 
-    A failure is one line of npad's, not many of Ray's.
+    npad reports a failure in one line, Ray in many.
     """
     sys.stderr.flush()
     kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)

@@ -149,7 +149,7 @@ def refuse_route(request: Request, error: Exception) -> Response:
     """Answer a request for which there is no route."""
     status = error.status_code if isinstance(error, HTTPException) else 404
     there_are = ", ".join(f"{known.method} {known.path}" for known in OPERATIONS)
-    message = {405: "that method is not for this route", 404: "there is no such route"}
+    message = {405: "this route does not have that method", 404: "there is no such route"}
     line = f"{message.get(status, 'the request is invalid')}; there are {there_are}"
     headers = dict(getattr(error, "headers", None) or {})
     response = failure(request, RequestRefused(status, line, headers))
@@ -169,7 +169,7 @@ def document(operations: Iterable[Operation], limits: Limits) -> Schema:
         "info": {
             "title": "npad",
             "version": __version__,
-            "description": "Decode from sequence models, and watch it.",
+            "description": "Decode from sequence models, and watch the search.",
             "license": {"name": "Apache-2.0"},
         },
         "x-limits": asdict(limits),

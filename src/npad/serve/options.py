@@ -114,7 +114,7 @@ def _plain(name: str, value: Any, option: Option | None) -> Any:
 
 
 def ensure_within(decoder: Decoder, limits: Limits) -> None:
-    """Require a decoder that the server can afford, without patterns of strangers."""
+    """Require a decoder that the server can afford, without patterns from clients."""
     for part in decoder.within():
         selector: Any = getattr(part, "selector", None)
         if getattr(innermost_selector(selector), "answer", None) is not None:

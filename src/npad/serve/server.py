@@ -156,7 +156,7 @@ class BoundedProtocol(H11Protocol):
         self._progress += 1
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP in the form of all errors, unless an answer has begun."""
+        """Answer an invalid HTTP request as other errors, unless an answer has begun."""
         if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
             self.transport.write(MALFORMED)
         self.transport.close()

@@ -1,4 +1,4 @@
-"""The one place that opens files from strangers, which may be damaged or hostile.
+"""The one place that opens untrusted files, which may be damaged or hostile.
 
 Opening a pipe blocks and reading a device such as /dev/zero never ends; both are refused before
 they are opened. `Bounded` limits what a parser may read, and for how long. JSON is strict; a sealed
@@ -227,7 +227,7 @@ def unsealed(text: bytes, name: str) -> dict[str, Any]:
     except RecursionError as error:
         raise StorageError(f"{name} is damaged: it is nested too deeply") from error
     if not sound:
-        reason = "its digest is not that of its content" if DIGEST in sealed else "it has no digest"
+        reason = "its digest does not match its content" if DIGEST in sealed else "it has no digest"
         raise StorageError(f"{name} is damaged or was edited: {reason}")
     return sealed
 

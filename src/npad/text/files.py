@@ -48,7 +48,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def read_lines_or_errors(path: str | Path) -> Iterator[str | InvalidInput]:
-    """Yield lines as `read_lines` does, but an error in the place of each line that is not text.
+    """Yield lines as `read_lines` does, but an error in place of each line that is not text.
 
     Raises:
         InvalidInput: the file cannot be read or is damaged.
@@ -60,7 +60,7 @@ def read_lines_or_errors(path: str | Path) -> Iterator[str | InvalidInput]:
             if len(line) > MAX_LINE_BYTES:
                 name = f"{display_name(path)}, line {number}"
                 rule = f"has more than {MAX_LINE_BYTES:,} bytes, the limit of a line"
-                yield InvalidInput(f"{name} {rule}; split it, one sentence a line")
+                yield InvalidInput(f"{name} {rule}; split it, one sentence per line")
                 skipped = 0
                 while line and not line.endswith(b"\n"):
                     line = _read_line(file, path, number)

@@ -15,7 +15,7 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
 from npad.constraints.vocabulary import Vocabulary
-from npad.errors import InvalidInput, StorageError
+from npad.errors import InvalidInput, StorageError, missing_library
 from npad.validation import ensure_integer
 
 SIDES = ("source", "target")
@@ -162,13 +162,12 @@ class SentencePieces:
 
         Raises:
             InvalidInput: the library is not installed.
-            StorageError: the content is no SentencePiece model, or has no end token.
+            StorageError: the content is not a SentencePiece model, or has no end token.
         """
         try:
             from sentencepiece import SentencePieceProcessor
         except ImportError as error:
-            needs = "models of Firefox need sentencepiece"
-            raise InvalidInput(f'{needs}: pip install "npad[firefox]"') from error
+            raise missing_library("Firefox's models need sentencepiece", "firefox") from error
         try:
             processor = SentencePieceProcessor(model_proto=content)
         except (RuntimeError, ValueError, TypeError) as error:

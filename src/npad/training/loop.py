@@ -276,7 +276,9 @@ class Loop:
         expected = number == self.progress.best_update or number > self.progress.update
         if best is None or not expected:
             name = f"best-{self.progress.best_update}"
-            raise StorageError(f"{self.folder} has lost {name}; restore it, or start another run")
+            raise StorageError(
+                f"{self.folder} has no {name} any more; restore it, or start another run"
+            )
         self.validation.verify(best)
 
     def _set_rate(self, position: int) -> None:

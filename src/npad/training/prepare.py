@@ -372,7 +372,7 @@ def new_store(folder: str | Path) -> Iterator[Path]:
     folder = Path(folder)
     if folder.exists():
         raise InvalidInput(
-            f"{one_line(folder)} is there already; choose another folder, or remove it first"
+            f"{one_line(folder)} exists already; choose another folder, or remove it first"
         )
     lock = folder.with_name(f".{folder.name}.lock")
     with exclusive_lock(lock, f"preparing {folder}"), atomic_folder(folder) as part:

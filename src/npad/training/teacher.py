@@ -237,7 +237,7 @@ def pairs_of(
 
 
 def _choice(target: str, references: Sequence[str] | None, detokenise: Any) -> Choose:
-    needs_references(target)  # refuses what is no target
+    needs_references(target)  # refuses what is not a target
     if target == "beam":
         return lambda place, hypotheses: 0
     if target == "length-normalised":

@@ -209,7 +209,7 @@ class Steering(Validation):
 
     def verify(self, folder: Path) -> None:
         if load_actor(folder, self.checksum) is None:
-            raise StorageError(f"{folder} has lost its actor; restore it, or start another run")
+            raise StorageError(f"{folder} has no actor any more; restore it, or start another run")
 
 
 def perplexity_of(nats: float, tokens: float) -> float:

@@ -142,7 +142,7 @@ def convolve(convolution: nn.Conv2d, x: Tensor) -> Tensor:
 def convolve_exactly(convolution: nn.Conv2d, x: Tensor) -> Tensor:
     """Return a convolution as matrix products, in full float32 on a GPU.
 
-    Those of a channel by itself are no products there, and exact anyway.
+    Convolutions of single channels are not products there, and exact anyway.
     """
     if convolution.groups > 1:
         return convolution(x)  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from npad.engine.cost import add_calls
 from npad.engine.cuda_graphs import graphs_of
-from npad.errors import InvalidInput
+from npad.errors import missing_library
 from npad.model import Layout, Perturb, reached, untouched
 from npad.models.low_precision import lowered
 from npad.validation import brief
@@ -35,9 +35,7 @@ try:
     )
     from transformers.modeling_outputs import BaseModelOutput as BaseModelOutput  # re-exported
 except ImportError as error:
-    raise InvalidInput(
-        'models of Hugging Face need transformers: pip install "npad[hf]"'
-    ) from error
+    raise missing_library("Hugging Face models need transformers", "hf") from error
 
 from npad.models.huggingface.constraints import merge_ends
 from npad.models.huggingface.hooks import Spread, float32_logits, noise_hooks

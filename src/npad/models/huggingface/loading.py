@@ -381,7 +381,7 @@ def _refusal(name: str, error: Exception) -> InvalidInput:
 
 
 def _has_config(name: str) -> bool:
-    """Return whether the cache has a model's configuration, or the name is no name of the hub."""
+    """Return whether the cache has a model's configuration, or the name is not one of the hub."""
     try:
         return _cached(name, "config.json") is not None
     except OSError:  # what was raised before says what is wrong with the name

@@ -73,7 +73,7 @@ class Parts:
 
     @property
     def open_ended(self) -> bool:
-        """Whether it continues its prompt, so that being cut at max_length is no fault."""
+        """Whether it continues its prompt, so that being cut at max_length is normal."""
         return not self.is_encoder_decoder
 
     @property

@@ -147,6 +147,8 @@ class PreparedCall:
             judged = judged and Stopping(judged, stopped)
         if self.processors:
             rules.append(Processed(self.processors, self.prefix))
+            if criterion is not None:  # a processor may forbid the end, as min_new_tokens does
+                rules.append(StoppingRule(criterion, self.prefix))
         if len(ends) > 1:
             rules.append(MergedEnds(ends, any(part.draws for part in decoder.within())))
         if not rules:

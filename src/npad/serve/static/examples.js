@@ -1,5 +1,5 @@
 // Texts to begin with, by what the model reads. They were chosen by running them on the models that
-// npad ships; tests/web/test_examples.py repeats it.
+// npad ships; tests/web/test_page_guide.py checks some.
 
 import { PHRASES } from "./toy.js";
 
