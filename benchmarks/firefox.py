@@ -9,6 +9,9 @@ measures the CPU time of one thread: the engine line by line; npad line by line,
 lines, and in batches. The engine rounds activations to 8 bits and predicts from a shortlist of
 tokens; npad computes in float32, without the shortlist unless the model's name begins with
 `shortlist:`. The engine's Python layer, which edits texts further, is left out.
+
+With --layer it measures the output layer of the models alone: as integers and in float32, and the
+largest errors of their logits beside float64.
 """
 
 from __future__ import annotations
@@ -20,21 +23,23 @@ from importlib import import_module
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 import npad
+from npad.models.linear import Product
 from npad.text.files import read_lines
 
 TURN = 20  # lines
 
 
-def timed(work: Callable[[list[str]], list[str]], texts: list[str]) -> tuple[list[str], float]:
-    """Return the texts that `work` returns, and its CPU seconds."""
+def timed(work: Callable[[Any], Any], given: Any) -> tuple[Any, float]:
+    """Return what `work` returns, and its CPU seconds."""
     start = time.process_time()
-    found = work(texts)
+    found = work(given)
     return found, time.process_time() - start
 
 
@@ -50,6 +55,24 @@ def engine(direction: str) -> Callable[[list[str]], list[str]]:
     return lambda texts: [native.translate(text) for text in texts]
 
 
+def layer_table(name: str) -> Table:
+    """Return the times and errors of a model's output layer, by the rows of its input."""
+    layer = npad.load(name).model.logits
+    plain = Product(layer.weight, layer.bias)
+    exact = Product(layer.weight.double(), layer.bias.double())
+    columns = ("integers, ms", "float32, ms", "error, integers", "error, float32")
+    table = Table("rows", *columns, title=f"{name}: {layer.out_features} × {layer.in_features}")
+    with torch.inference_mode():
+        for rows in (1, 2, 4, 8, 16):
+            x = 2 * torch.randn(rows, layer.in_features)
+            times = [min(timed(product, x)[1] for _ in range(20)) for product in (layer, plain)]
+            errors = [float((f(x) - exact(x.double())).abs().max()) for f in (layer, plain)]
+            table.add_row(
+                str(rows), *(f"{1e3 * t:.2f}" for t in times), *(f"{e:.1e}" for e in errors)
+            )
+    return table
+
+
 def main() -> None:
     """Parse the command line, measure and print."""
     parser = argparse.ArgumentParser(
@@ -58,12 +81,17 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", action="append", required=True, help="FROM-TO=FOLDER")
     parser.add_argument("--lines", type=int, default=1000)
+    parser.add_argument("--layer", action="store_true", help="measure the output layer alone")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--show", type=int, default=0, help="differing outputs to print")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     console = Console()
     table = Table("model", "lines", "equal", "engine, s", "npad, line by line", "npad, batches")
+    if arguments.layer:
+        for model in arguments.model:
+            console.print(layer_table(model.split("=", 1)[1]))
+        return
     for model in arguments.model:
         direction, folder = model.split("=", 1)
         path = arguments.data / f"tatoeba.{direction.split('-')[0]}.xz"

@@ -93,21 +93,23 @@ class LocalEngine:
 class RemoteEngine:
     """A peer in a separate process that answers each JSON line with another."""
 
-    def __init__(self, python: str, script: str, sizes: dict[str, int]) -> None:
+    def __init__(self, python: str, script: str, sizes: dict[str, Any]) -> None:
         command = [python, str(Path(__file__).with_name(script))]
         self.log = Path(tempfile.gettempdir(), script).with_suffix(".log")
-        with self.log.open("w") as log:
+        with self.log.open("a") as log:
             self.pipes = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             )
         self.process = self.pipes.pid
-        self.parameters = self._request(sizes)["parameters"]
+        self.started = self.request(sizes)
+        self.parameters = int(self.started["parameters"])
 
     def seconds(self, beam: int, batch: int, sentences: int) -> float:
-        reply = self._request({"beam": beam, "batch": batch, "sentences": sentences})
+        reply = self.request({"beam": beam, "batch": batch, "sentences": sentences})
         return float(reply["seconds"])
 
-    def _request(self, message: dict[str, int]) -> Any:
+    def request(self, message: dict[str, Any]) -> Any:
+        """Return the peer's answer to a message."""
         assert self.pipes.stdin
         assert self.pipes.stdout
         self.pipes.stdin.write(json.dumps(message) + "\n")

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "npad"
 GUIDE = [
     "decoding",
+    "confidence",
     "training",
     "actors",
     "calibrating",

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from npad.decoding import decode
+from npad.engine.devices import MODEL_PRECISIONS
 from npad.engine.memory import ensure_fits
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
@@ -31,7 +32,7 @@ from npad.search.greedy import Greedy
 from npad.search.npad import NPAD, TRANSFORMER_CHAINS
 from npad.search.observing import Progress, observed_by
 from npad.signatures import signature
-from npad.validation import brief, ensure_bool, ensure_integer
+from npad.validation import brief, ensure_bool, ensure_choice, ensure_integer
 
 # options of transformers' `generate` -> what to write instead
 INSTEAD = {
@@ -96,6 +97,7 @@ def generate(
     max_rows: int | None = None,
     persist: bool = True,
     bare: bool = False,
+    precision: str = "float32",
     generation_config: Any = None,
     logits_processor: Any = None,
     stopping_criteria: Any = None,
@@ -122,6 +124,7 @@ def generate(
         max_rows: rows decoded at a time, which changes memory and speed but no result.
         persist: keep the noise in the cache; otherwise a step costs up to two.
         bare: decode the model itself; of the config, only lengths and special tokens apply.
+        precision: of NPAD's noisy chains, as in `npad.load`; "int8-all" runs the model in int8.
         generation_config: replaces fields of the model's own.
         logits_processor: a list, applied after those of the config.
         stopping_criteria: a list, besides those of the config.
@@ -137,6 +140,7 @@ def generate(
         raise InvalidInput("pass inputs by name: npad.hf.generate(model, input_ids=…) or **inputs")
     ensure_generates(model)
     ensure_bool("bare", bare)
+    ensure_choice("precision", precision, MODEL_PRECISIONS)
     options = {name: x for name, x in inputs.items() if _is_option(model, name, x)}
     if max_new_tokens is not None:
         ensure_integer("max_new_tokens", max_new_tokens, 1)
@@ -161,7 +165,7 @@ def generate(
         "stopping_criteria": transformers.StoppingCriteriaList(criteria),
         "prefix_allowed_tokens_fn": prefix_allowed_tokens_fn,
     }
-    prepared = prepare(model, tensors, options, given)
+    prepared = replace(prepare(model, tensors, options, given), precision=precision)
     if bare:
         asked = (*(logits_processor or ()), prefix_allowed_tokens_fn)
         kept = [

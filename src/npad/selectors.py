@@ -197,7 +197,7 @@ class Vote:
     """
 
     weights: Weighting = "probability"
-    alpha: float = field(default=1.0, metadata={"minimum": 0})
+    alpha: float = field(default=0.6, metadata={"minimum": 0})
     answer: str | None = None
     text: Callable[[tuple[int, ...]], str] | None = None
 

@@ -4,7 +4,7 @@ python -m studies.firefox FOLDER --data en-pt --model en-pt=firefox-en-pt --mode
 
 `--data` holds SET.LANGUAGE.xz for the sets `tatoeba` and `tico19`. The first lines of Tatoeba are
 the validation set, which chooses the noise. Without --model, the report is rendered again from
-FOLDER/results.jsonl.
+FOLDER/figures.jsonl.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 
 import npad
 from npad import NPAD, Beam, Decoding, Greedy, Noise, Sampling, Translator
+from npad.evaluate.plots import Curve, Panel, Point, curves
 from npad.evaluate.report import Evaluation
 from npad.reproduce.markdown import document, markdown_table
 from npad.reproduce.record import Record
@@ -34,7 +35,8 @@ NOISES = [
     *(Noise(sigma, relative=True) for sigma in (0.3, 0.5, 1.0)),
     *(Noise(sigma) for sigma in (0.3, 1.0)),
 ]
-BASELINE = "greedy"
+BASELINE, PLAIN = "greedy", "NPAD-10 + greedy"
+PICTURE, FIGURES = "bleu.png", "figures.jsonl"
 
 
 def named(noise: Noise) -> str:
@@ -54,7 +56,7 @@ def decoders(noise: Noise) -> dict[str, npad.Decoder]:
         "beam 10": Beam(10),
         "beam 10, length-normalised": Selected(Beam(10, nbest=10), normalised),
         "10 samples at T = 0.5": Sampling(10, 0.5),
-        "NPAD-10 + greedy": NPAD(Greedy(), 10, noise),
+        PLAIN: NPAD(Greedy(), 10, noise),
         "NPAD-10 + greedy, length-normalised": NPAD(Greedy(), 10, noise, selector=normalised),
     }
 
@@ -104,7 +106,10 @@ def chosen(rows: Rows, direction: str) -> Noise:
 
 def render(rows: Rows, directions: Sequence[str]) -> str:
     """Return the report."""
-    sections = {"Which noise": _noise_table(rows, directions)}
+    sections = {
+        "What search adds": _summary(rows, directions),
+        "Which noise": _noise_table(rows, directions),
+    }
     for direction in directions:
         for name in SETS:
             sections[f"{direction}, {TITLES[name]}"] = _table(rows, direction, name)
@@ -117,15 +122,63 @@ that greedy search suffices. This report measures what other decoders add.
 ```
 npad fetch firefox-en-pt
 npad fetch firefox-pt-en
-python -m studies.firefox FOLDER --data en-pt --model en-pt=firefox-en-pt \\
-    --model pt-en=firefox-pt-en
+python -m studies.firefox FOLDER --data en-pt --limit 800 \\
+    --model en-pt=firefox-en-pt --model pt-en=firefox-pt-en
 ```
 
 NLL is the mean of −log p per output, its end included, under the float32 model. Brackets hold 95 %
-intervals of a paired bootstrap over the difference to greedy search. Model calls are per sentence,
+intervals of a paired bootstrap over the difference to greedy search; a difference is clear if its
+interval excludes zero. Model calls are per sentence,
 re-scoring included. CPU time is that of one thread for the whole set, on a machine that was busy.
 "Below" counts the outputs that are less probable than greedy search's.
 """
+
+
+def _summary(rows: Rows, directions: Sequence[str]) -> str:
+    """Return how often a decoder differs clearly from greedy search, and the picture."""
+    names = [name for name in decoders(NOISES[0]) if name != BASELINE]
+    lines = []
+    for metric, title in {"nll": "NLL", "bleu": "BLEU", "chrf": "chrF"}.items():
+        sign = -1 if metric == "nll" else 1
+        gains = [rows(d, s, n)[f"{metric}_gain"] for d in directions for s in SETS for n in names]
+        better = sum(min(sign * gain["low"], sign * gain["high"]) > 0 for gain in gains)
+        worse = sum(max(sign * gain["low"], sign * gain["high"]) < 0 for gain in gains)
+        values = [gain["value"] for gain in gains]
+        spread = f"from {min(values):+.2f} to {max(values):+.2f}"
+        lines.append(
+            f"- {title}: clearly better in {better} of {len(gains)} comparisons with greedy "
+            f"search, clearly worse in {worse}; differences {spread}.\n"
+        )
+    below = sum(rows(d, s, PLAIN)["below_greedy"] for d in directions for s in SETS)
+    lines.append(f"- Outputs of NPAD that are less probable than greedy search's: {below}.\n")
+    return "".join(lines) + f"\n![BLEU by model calls]({PICTURE})\n"
+
+
+def plot(rows: Rows, directions: Sequence[str], path: Path) -> None:
+    """Draw BLEU by model calls, a panel per direction and set."""
+    panels = []
+    for direction in directions:
+        for name in SETS:
+            found = {n: rows(direction, name, n) for n in decoders(NOISES[0])}
+            drawn = {n: Curve(strategy_of(n), [_point(row)]) for n, row in found.items()}
+            heading = f"{direction}, {name}: BLEU − greedy search's"
+            panels.append(Panel("model calls per sentence", heading, drawn, log=True))
+    curves(panels, path, note="bars: 95 % intervals of the difference")
+
+
+def strategy_of(decoder: str) -> str:
+    """Return the strategy in whose colour a decoder is drawn."""
+    strategies = {"beam": "beam", "samples": "sampling", "NPAD": "NPAD"}
+    return next((colour for word, colour in strategies.items() if word in decoder), "greedy")
+
+
+def _point(row: dict[str, Any]) -> Point:
+    gain = row["bleu_gain"]
+    return Point(_calls(row), gain["value"], (gain["high"] - gain["low"]) / 2)
+
+
+def _calls(row: dict[str, Any]) -> float:
+    return float((row["calls"] + row["rescored"]) / row["sentences"])
 
 
 def _noise_table(rows: Rows, directions: Sequence[str]) -> str:
@@ -133,7 +186,8 @@ def _noise_table(rows: Rows, directions: Sequence[str]) -> str:
     names = [BASELINE, *map(named, NOISES)]
     body = [[name, *(f"{rows(d, 'valid', name)['nll']:.3f}" for d in directions)] for name in names]
     picks = ", ".join(f"{named(chosen(rows, d))} for {d}" for d in directions)
-    text = f"The first {VALIDATION} lines of Tatoeba, which the test set below leaves out, choose"
+    size = rows(directions[0], "valid", BASELINE)["sentences"]
+    text = f"The first {size} lines of Tatoeba, which the test set below leaves out, choose"
     return f"{text} {picks}.\n\n{markdown_table(header, body)}"
 
 
@@ -142,12 +196,12 @@ def _table(rows: Rows, direction: str, name: str) -> str:
     body = []
     for decoder in decoders(NOISES[0]):
         row = rows(direction, name, decoder)
-        size = row["sentences"]
         line = [decoder, f"{row['nll']:.3f}", f"{row['bleu']:.2f}", _gain(row, "bleu")]
         line += [f"{row['chrf']:.2f}", _gain(row, "chrf")]
-        line += [f"{(row['calls'] + row['rescored']) / size:.0f}", f"{row['cpu_seconds']:.0f}"]
+        line += [f"{_calls(row):.0f}", f"{row['cpu_seconds']:.0f}"]
         body.append([*line, str(row["below_greedy"])])
-    return markdown_table(header, body)
+    size = rows(direction, name, BASELINE)["sentences"]
+    return f"{size:,} sentences.\n\n{markdown_table(header, body)}"
 
 
 def _gain(row: dict[str, Any], metric: str) -> str:
@@ -183,13 +237,18 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="sentences per set; all by default")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    record = Record(arguments.folder / "results.jsonl")
+    record = Record(arguments.folder / FIGURES)
     models = dict(model.split("=", 1) for model in arguments.model)
     torch.set_num_threads(1)
     for direction, model in models.items():
         measure(record, npad.load(model), arguments.data, direction, arguments.limit)
     directions = sorted({key[0] for key in record.results})
-    write_atomic(arguments.folder / "README.md", render(lambda *key: record.row(key), directions))
+
+    def rows(*key: str) -> dict[str, Any]:
+        return dict(record.row(key))
+
+    plot(rows, directions, arguments.folder / PICTURE)
+    write_atomic(arguments.folder / "README.md", render(rows, directions))
 
 
 if __name__ == "__main__":

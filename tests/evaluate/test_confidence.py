@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sacrebleu.metrics.chrf import CHRF
@@ -16,7 +17,7 @@ from sacrebleu.metrics.chrf import CHRF
 import npad
 from checkpoint_cases import SUBWORDS, tiny
 from damage import damages, faults
-from npad import NPAD, Beam, Greedy, Hypothesis, InvalidInput, Translator
+from npad import NPAD, Beam, Greedy, Hypothesis, InvalidInput, Transcriber, Translator
 from npad.errors import StorageError
 from npad.evaluate.confidence import SignalledOutputs, fit_confidence, isotonic
 from npad.evaluate.risk import calibration_error, rank_correlation
@@ -119,6 +120,30 @@ def test_a_fit_predicts_the_mean_chrf_of_the_sentences_it_was_fitted_to():
     pairs = [" ", *sources], ["x", *references]
     again = fit_confidence(translator, *pairs, Decoding(Greedy()), "cats").confidence
     assert (again.plain, again.data_sha256) == (fit.plain, fit.data_sha256)  # blank: not decoded
+
+
+def test_a_confidence_of_transcripts_expects_word_accuracy():
+    """Its signals compare words, and a recording that needs two windows is refused."""
+    toy = npad.load("toy")
+    heard = Transcriber(
+        toy.model,
+        lambda recordings: [["danke", "na ja"][len(r) % 2] for r in recordings],
+        toy.detokenise,
+        rate=8000,
+        longest=1.0,
+    )
+    sounds = [torch.sin(torch.arange(4000 + n) / 5.0) for n in range(100)]
+    references = [["Thanks!", "well, no"][n % 2] for n in range(100)]
+    decoding = Decoding(Beam(3, nbest=3))
+    fit = fit_confidence(heard, sounds, references, decoding, signals=[Posterior()])
+    assert list(fit.outputs.signals) == [PLAIN, "posterior"]
+    assert (fit.outputs.quality.tolist(), fit.outputs.bad.tolist()) == ([100, 50] * 50, [0, 1] * 50)
+    confident = replace(heard, confidence=fit.confidence)
+    first, second = (confident.decode([sound], Beam(3, nbest=3))[0] for sound in sounds[:2])
+    assert (first.confidence, second.confidence) == (100, 50)
+    assert fit.confidence.measure == "wer"
+    with pytest.raises(InvalidInput, match="recording 1 has 2 windows; a confidence is fitted to"):
+        fit_confidence(heard, [torch.cat([sounds[0]] * 3), *sounds], ["thanks", *references])
 
 
 def test_the_signal_is_chosen_that_predicts_held_out_quality():

@@ -50,8 +50,8 @@ CORRECTIONS = {"clamp", "masked_fill"}  # methods of a tensor that a mutant may 
 SKIPPED_FIELDS = {"annotation", "returns", "decorator_list", "bases"}
 # The help of options; the device, which is always the CPU in tests; zip's check of lengths, which
 # are equal; the encoding, which is always UTF-8 in tests; the layout of JSON, which means nothing;
-# whether a copy to a GPU is waited for.
-SKIPPED_KEYWORDS = {"metadata", "device", "strict", "encoding", "indent", "non_blocking"}
+# whether a copy to a GPU is waited for; what is left out of a repr.
+SKIPPED_KEYWORDS = {"metadata", "device", "strict", "encoding", "indent", "non_blocking", "repr"}
 
 
 @dataclass(frozen=True)

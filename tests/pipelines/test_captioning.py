@@ -10,6 +10,7 @@ from media_models import draw, random_model, write_tar
 from npad import MBR, NPAD, Beam, Greedy, InvalidInput, Noise, Sampling
 from npad.pipelines.captioning import Captioner
 from npad.pipelines.loading import load
+from npad.search.request import Decoding
 from npad.search.selected import Selected
 
 NOISY = NPAD(Beam(2), 4, Noise(0.5))
@@ -29,6 +30,12 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="module")
 def captioner(folder):
     return load(folder)
+
+
+@pytest.mark.parametrize(("max_rows", "size"), [(1, 1), (8, 2), (10**6, 128)])
+def test_a_batch_has_as_many_pictures_as_rows_allow(captioner, max_rows, size):
+    """At least one; here a picture takes four rows."""
+    assert captioner._window(Decoding(Beam(4), max_rows=max_rows)) == size
 
 
 def test_tensors_and_files_have_the_same_captions(captioner, photos):

@@ -92,6 +92,9 @@ def test_alternatives_are_those_of_a_single_window():
 def test_the_defaults_are_whispers():
     heard = Transcriber(transcriber().model, hear, str)
     assert (heard.rate, heard.longest, Timestamps(7).seconds) == (16000, 30.0, 0.02)
+    for name in ("rate", "longest"):
+        with pytest.raises(InvalidInput, match=f"{name} must be "):
+            replace(heard, **{name: 0})
 
 
 @pytest.mark.parametrize(

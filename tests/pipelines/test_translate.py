@@ -17,6 +17,7 @@ from npad import NPAD, Beam, Greedy, InvalidInput, Noise
 from npad.errors import OutOfMemory
 from npad.pipelines.names import ModelReference
 from npad.pipelines.outputs import TooLong
+from npad.search.request import Decoding
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
 from overlapping import sentences, spied, untrained
 
@@ -173,6 +174,12 @@ def test_a_given_translation_has_the_score_it_had_when_found():
     assert scores == pytest.approx([output.log_prob for output in outputs])
 
 
+@pytest.mark.parametrize(("max_rows", "window"), [(1, 8), (7, 8), (8, 16), (2**63 - 1, 2**63 - 1)])
+def test_a_window_is_of_eight_batches(max_rows, window):
+    """Here a text takes four rows; a batch has at least one."""
+    assert TOY._window(Decoding(Beam(4), max_rows=max_rows)) == window
+
+
 MISTAKES = {
     r"takes a list of texts; write translate\(\['danke'\]\)": lambda: TOY.translate("danke"),
     r"stream takes an iterable of texts; write stream\(\['danke'\]\)": lambda: TOY.stream("danke"),
@@ -184,6 +191,8 @@ MISTAKES = {
     "encode must return one entry per text: it returned 0": lambda: (
         replace(TOY, encode=lambda texts: []).caching().translate(["danke"])
     ),
+    "longest must be a whole number of at least 1, not 0": lambda: replace(TOY, longest=0),
+    "positions must be a whole number of at least 1, not 0": lambda: replace(TOY, positions=0),
     "toy has no table for 'hallo'": lambda: TOY.translate(["hallo"]),
     "one translation per text: 1 texts, 0 translations": lambda: TOY.score(["danke"], []),
     "toy does not know the word 'hello'": lambda: TOY.score(["danke"], ["hello"]),

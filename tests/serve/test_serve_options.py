@@ -64,6 +64,7 @@ def test_options_of_json_and_of_a_query_describe_a_decoder(options, decoder):
         ({"schedule": 3}, "schedule must be"),
         ({"selector": "with-cut(" * 200}, "selector must have at most 100 characters"),
         ({"relative": "perhaps"}, "relative must be true or false"),
+        ({"sigma": 0.3, "site": "cell"}, "no noise site 'cell'"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -72,6 +73,20 @@ def test_options_that_break_a_rule_are_refused(options, message):
         decoding_for(MODEL, options, LIMITS)
     assert len(str(refused.value)) < 900
     assert "\n" not in str(refused.value)
+
+
+def test_parts_are_resolved_by_name():
+    asked = {"selector": "mbr", "inner": "beam(width=3)", "schedule": "cosine(steps=9)"}
+    values = resolved(*decoding_for(MODEL, asked, LIMITS))
+    assert values["selector"] == "mbr"
+    assert (values["inner"], values["width"]) == ("beam", 3)
+    assert (values["schedule"], values["distribution"]) == ("cosine(steps=9)", "gaussian")
+
+
+def test_yes_and_no_have_three_spellings():
+    for value in ("true", "Yes", "1", "false", "No", "0"):
+        noise = decoder_of({"sigma": 0.3, "relative": value}).noise
+        assert noise.relative == (value in ("true", "Yes", "1"))
 
 
 @pytest.mark.parametrize("options", [*({"decoder": name} for name in DECODERS.kinds), *NESTED])

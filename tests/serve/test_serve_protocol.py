@@ -1,4 +1,4 @@
-"""The rules of a connection, without a network: when a client is late, and what it is answered."""
+"""The rules of a connection and of errors, without a network: who is late, and what is answered."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ import h11
 import pytest
 
 from npad import InvalidInput
+from npad.engine.deadline import Stopped
+from npad.errors import OutOfMemory, StorageError
 from npad.serve import server
-from npad.serve.limits import Limits
+from npad.serve.events import SlowReader
+from npad.serve.limits import Limits, RequestRefused
 from npad.serve.server import MALFORMED, TOO_SLOW, BoundedProtocol, bind, raise_descriptor_limit
+from npad.serve.service import Service, as_json, failure
+from serve_cases import hearing_model, toy_model
 
 BEGUN = SimpleNamespace(response_started=True, response_complete=False)
 WAITING = SimpleNamespace(response_started=False, response_complete=False)
@@ -51,7 +56,7 @@ def test_a_client_has_to_send_or_to_read_or_neither(fields, task):
 
 
 @pytest.mark.parametrize(("task", "looks"), [("read", 4), ("send", 7), (None, 0)])
-def test_a_client_is_late_once_its_time_is_over(monkeypatch, task, looks):
+def test_a_client_is_late_once_its_time_is_over(monkeypatch, caplog, task, looks):
     """At the first look beyond 0.2 s to read and 0.5 s to send, unless it does something."""
     protocol, closed = connection(), []
     protocol.limits = Limits(send_seconds=0.2, receive_seconds=0.5)
@@ -70,6 +75,7 @@ def test_a_client_is_late_once_its_time_is_over(monkeypatch, task, looks):
                 break
         assert (seen if closed else 0) == expected
     assert closed == ([task] if task else [])
+    assert len(caplog.records) == (task == "read")
 
 
 def test_reading_is_progress(monkeypatch):
@@ -147,3 +153,67 @@ def test_a_server_has_the_limits_and_the_socket(monkeypatch):
     monkeypatch.setattr(server, "make_server", lambda *given: made.append(given) or running)
     server.run("app", "listener", "limits", "started")
     assert (made, ran) == (["files", ("app", "limits", "started")], [["listener"]])
+
+
+FAILED = "the server failed; its log has the reason"
+MEMORY = "there is not enough memory for this; ask for less"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message", "level", "logged"),
+    [
+        (RequestRefused(429, "a\n b"), 429, "a b", "WARNING", "a b"),
+        (RequestRefused(503, "later"), 503, "later", "ERROR", "later"),
+        (RequestRefused(500, "own"), 500, "own", "ERROR", "own"),
+        (InvalidInput("width"), 400, "width", "WARNING", "width"),
+        (SlowReader(), 408, "the events were read too slowly", "WARNING", None),
+        (Stopped(), 499, "the client closed the connection", "WARNING", None),
+        (OutOfMemory("9 GiB"), 503, MEMORY, "ERROR", "'9 GiB'"),
+        (KeyError("x"), 500, FAILED, "ERROR", "KeyError: 'x'"),
+        (StorageError("gone"), 500, FAILED, "ERROR", "'gone'"),
+    ],
+)
+@pytest.mark.parametrize("traceback", [True, False])
+def test_an_error_is_a_line_of_json_and_a_line_of_the_log(
+    monkeypatch, caplog, error, status, message, level, logged, traceback
+):
+    monkeypatch.setenv("NPAD_TRACEBACK", "1" if traceback else "")
+    request = SimpleNamespace(scope={"path": "/p"}, method="GET")
+    answer = failure(request, error)
+    assert (answer.status_code, answer.body) == (status, b'{"error": "%s"}' % message.encode())
+    (record,) = caplog.records
+    assert record.levelname == level
+    assert record.getMessage().startswith(f"{status} GET /p: ")
+    assert (logged or message) in record.getMessage()
+    assert bool(record.exc_info) == (traceback and status == 500)
+
+
+def test_an_answer_is_strict_json_in_utf8():
+    answer = as_json({"text": "ü"}, 201, {"x-a": "b"})
+    assert (answer.status_code, answer.body) == (201, '{"text": "ü"}'.encode())
+    assert answer.headers["x-a"] == "b"
+    assert as_json({}).status_code == 200
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        as_json(float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("find", "name", "found"),
+    [
+        ("model", None, "toy"),
+        ("model", "ear", "ear"),
+        ("model", "no", "there is no model 'no'; there are toy, ear"),
+        ("model", 3, "there is no model 3; there are toy, ear"),
+        ("hearing", None, "ear"),
+        ("hearing", "whisper-1", "ear"),
+        ("hearing", "toy", "toy"),
+        ("hearing", "no", "there is no model 'no'; there is ear"),
+    ],
+)
+def test_a_model_is_found_by_its_name_or_is_the_first(find, name, found):
+    service = Service({model.id: model for model in (toy_model(), hearing_model())})
+    if " " in found:
+        with pytest.raises(InvalidInput, match=found):
+            getattr(service, find)(name)
+    else:
+        assert getattr(service, find)(name).id == found

@@ -80,6 +80,28 @@ def test_damage_is_named(file, content, message):
         read_marian(file)
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n" * 255: np.ones((2, 2), np.float32)}, ""),  # and a zero byte
+        ({"n" * 256: np.ones((2, 2), np.float32)}, "name is too long"),
+        ({"a": np.ones((1, 1, 2, 2), np.float32)}, ""),
+        ({"a": np.ones((1, 1, 1, 2, 2), np.float32)}, "too many dimensions"),
+        ({str(i): np.ones((1, 1), np.float32) for i in range(7)}, ""),
+        ({str(i): np.ones((1, 1), np.float32) for i in range(8)}, "claims 9 items, more than 8"),
+    ],
+    ids=range(6),
+)
+def test_limits_are_exact(file, monkeypatch, values, message):
+    monkeypatch.setattr(marian, "MAX_ITEMS", 8)  # the options are an item
+    file.write_bytes(marian_bytes(values))
+    if message:
+        with pytest.raises(StorageError, match=message):
+            read_marian(file)
+    else:
+        assert set(read_marian(file).weights) == set(values)
+
+
 def test_other_types_are_refused_by_number(file):
     file.write_bytes(
         marian_bytes({"a": np.ones((2, 2), np.float32)}).replace(

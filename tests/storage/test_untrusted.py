@@ -131,6 +131,12 @@ def test_weights_that_are_no_safetensors_are_refused(copied):
         npad.load(f"hf:{folder}")
 
 
+def test_a_configuration_has_a_largest_size(copied, monkeypatch):
+    monkeypatch.setattr("npad.models.huggingface.loading.MAX_TOKENIZER_BYTES", 9)
+    with pytest.raises(InvalidInput, match=r"config.json: it has [\d,]+ bytes, more than 9"):
+        npad.load(f"hf:{copied('text')}")
+
+
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "../elsewhere.safetensors", "/dev/zero"])
 def test_shards_are_safetensors_of_the_same_folder(copied, file):
     folder = copied("text")

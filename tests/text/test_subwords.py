@@ -54,7 +54,7 @@ def test_anothers_padding_and_truncation_are_left_out(tmp_path):
     assert Subwords.load(tmp_path / "other.json").encode(texts) == LEARNT.encode(texts)
 
 
-def test_mistakes_are_named(tmp_path):
+def test_mistakes_are_named(tmp_path, monkeypatch):
     with pytest.raises(
         InvalidInput,
         match=r"vocabulary must be at least 257, the 256 bytes and the end token, not 100",
@@ -70,6 +70,10 @@ def test_mistakes_are_named(tmp_path):
         InvalidInput, match=r"gap.json must number its 2 tokens from 0 without a gap"
     ):
         Subwords.load(tmp_path / "gap.json")
+    monkeypatch.setattr("npad.text.subwords.MAX_TOKENIZER_BYTES", 9)
+    with pytest.raises(InvalidInput, match=r"it has \d+ bytes, more than 9"):
+        Subwords.load(tmp_path / "gap.json")
+    monkeypatch.undo()
     known = Tokenizer(WordLevel({"a": 0}))
     known.save(str(tmp_path / "known.json"))
     with pytest.raises(InvalidInput, match=r"the tokenizer cannot read a text"):

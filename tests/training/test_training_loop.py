@@ -38,7 +38,10 @@ def loop_of(folder, store, recipe):
 
 class Heard(Watch):
     def __init__(self):
-        self.records = []
+        self.records, self.epochs = [], []
+
+    def epoch(self, progress, batches, recipe):
+        self.epochs.append((progress.epoch, batches, recipe))
 
     def report(self, record):
         self.records.append(record)
@@ -50,6 +53,7 @@ def test_a_run_stops_when_it_is_done_and_keeps_the_best(tmp_path, store):
     assert reason == "3 epochs"
     records = log.read(tmp_path / "run/log.jsonl")
     assert records == heard.records
+    assert heard.epochs == [(epoch, progress.batches, SHORT) for epoch in range(3)]
     valid = [record for record in records if "valid_perplexity" in record]
     assert len(valid) == 3
     best = min(valid, key=lambda record: record["valid_perplexity"])
@@ -125,9 +129,11 @@ def test_a_run_in_parts_is_the_run_in_one_bit_for_bit(tmp_path, store, options, 
 def test_a_longer_run_goes_on_from_a_finished_one(tmp_path, store):
     train(tmp_path / "one", store, Recipe(batch=200, epochs=4))
     train(tmp_path / "two", store, Recipe(batch=200, epochs=2))
+    (tmp_path / "two/.checkpoint-99.part").mkdir()  # as a kill leaves it
     assert run.resume(tmp_path / "two")[1] == "2 epochs"
     assert run.resume(tmp_path / "two", epochs=4)[1] == "4 epochs"
     assert weights(tmp_path / "two") == weights(tmp_path / "one")
+    assert not (tmp_path / "two/.checkpoint-99.part").exists()
 
 
 def test_a_run_leaves_the_callers_random_numbers_alone(tmp_path, store):
@@ -202,6 +208,7 @@ def test_a_report_has_the_means_of_its_updates(tmp_path, store):
     [record] = log.read(tmp_path / "log.jsonl")
     assert (record["update"], record["nll"], record["gradient_norm"]) == (2, 2.0, 1.5)
     assert record["perplexity"] == pytest.approx(math.exp(10 / tokens))
+    assert 0 <= record["seconds"] < 600
     assert (loop.progress.nats, loop.progress.tokens, loop.pending) == (10.0, tokens, [])
 
 

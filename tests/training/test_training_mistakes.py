@@ -45,6 +45,8 @@ def test_mistakes_in_a_run_are_named(tmp_path, store):
     train(tmp_path / "run", store, Recipe(batch=400, epochs=1))
     with pytest.raises(InvalidInput, match="holds a run already; continue it with --resume"):
         train(tmp_path / "run", store)
+    with pytest.raises(InvalidInput, match="watch must be a Watch, or None, not 3"):
+        run.resume(tmp_path / "run", watch=3)
     with pytest.raises(InvalidInput, match="holds no run to resume"):
         run.resume(tmp_path)
     with pytest.raises(InvalidInput, match="no noise site 'cell'; it offers 'hidden'"):

@@ -274,7 +274,7 @@ def test_choosing_an_output_brings_its_path_into_view(visit):
 
 def test_two_strategies_stand_side_by_side(visit, server):
     page = visit(REAL, viewport={"width": 1280, "height": 800})
-    page.get_by_label("Beside it").select_option("greedy search")
+    page.get_by_label("Compare with").select_option("greedy search")
     page.wait_for_url("**against=decoder%3Dgreedy**")
     settle(page)
     asked = {"text": "They made him wait outside in the rain.", "model": "en-de"}
@@ -291,7 +291,7 @@ def test_two_strategies_stand_side_by_side(visit, server):
     for tree in ("#lattice-picture", "#beside-picture"):
         assert page.locator(f"{tree} [role=treeitem]:not(.hidden)").count() > 0
 
-    page.get_by_label("Beside it").select_option("this one, to change the other")
+    page.get_by_label("Compare with").select_option("this one, to change the other")
     page.wait_for_url("**against=decoder%3Dnpad**")
     settle(page)
     page.locator("select[name=decoder]").select_option("beam")

@@ -93,8 +93,8 @@ Device = Annotated[
 Precision = Annotated[
     str,
     option(
-        "Precision of NPAD's noisy chains: float32, bfloat16, int8. Scores stay in float32.",
-        names=("float32", "bfloat16", "int8"),
+        "Of NPAD's noisy chains: float32, bfloat16, int8. int8-all: of all, scores included.",
+        names=("float32", "bfloat16", "int8", "int8-all"),
         hidden=True,
     ),
 ]

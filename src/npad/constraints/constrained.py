@@ -5,6 +5,7 @@ The rules constrain the search; the scores of hypotheses are those of the model 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -199,8 +200,17 @@ class Constrained(Judged):
 
     def in_precision(self, precision: str) -> Constrained:
         """Return this model around a copy in another precision, for chains that are re-scored."""
-        low = self.model.in_precision(precision)
-        return type(self)(low, *self.rules, normalised=self.normalised)
+        return self._around(self.model.in_precision(precision))
+
+    def quantised(self, owned: bool) -> Constrained:
+        """Return this model around the model in int8."""
+        return self._around(self.model.quantised(owned))
+
+    def _around(self, model: Any) -> Constrained:
+        """Return the same constraints around another model."""
+        constrained = copy.copy(self)
+        Constrained.__init__(constrained, model, *self.rules, normalised=self.normalised)
+        return constrained
 
 
 def judged_by(rule: Rule, memory: Any, hypotheses: Hypotheses) -> Tensor:

@@ -21,6 +21,8 @@ PRECISIONS = {  # the dtype of states; int8 applies to weights only
     "bfloat16": torch.bfloat16,
     "int8": torch.float32,
 }
+INT8_ALL = "int8-all"  # the model itself in int8, and not NPAD's noisy chains alone
+MODEL_PRECISIONS = (*PRECISIONS, INT8_ALL)
 
 
 def device_named(name: str | torch.device, option: str = "device") -> torch.device:

@@ -32,6 +32,7 @@ class Prediction:
     first: Tensor | None = None  # [...], the most probable token (ties: the first), if computed
     peaks: Tensor | None = None  # [..., ⌈V / CHUNK⌉], the largest logit per chunk, if computed
     progress: Any = None  # of each row with phrases that its output must have, if there are any
+    normal: bool = False  # the logits are log-probabilities
 
     @classmethod
     def of(
@@ -67,7 +68,8 @@ class Prediction:
         else:
             log_probs = torch.log_softmax(checked, -1, dtype=precise)
             broken = log_probs[:, 0].isnan()  # one NaN makes the whole row NaN
-        return cls(log_probs, torch.zeros_like(log_probs[:, 0]).masked_fill(broken, torch.nan))
+        norm = torch.zeros_like(log_probs[:, 0]).masked_fill(broken, torch.nan)
+        return cls(log_probs, norm, normal=True)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Prediction:
         """Apply a function to each tensor; their first dimensions are the rows."""
@@ -110,7 +112,8 @@ class Prediction:
 
     def dense(self) -> Tensor:
         """Return log p of every token, [..., V]."""
-        return self.logits.to(self.norm.dtype) - self.norm[..., None]
+        logits = self.logits.to(self.norm.dtype)
+        return logits if self.normal else logits - self.norm[..., None]
 
     def _chunk_peaks(self) -> Tensor:
         if self.peaks is not None:

@@ -54,14 +54,15 @@ class Chrf(Metric):
         return str(metric.get_signature())
 
 
-def _count(text: str, reference: str) -> list[int]:
+@lru_cache(maxsize=1 << 12)  # several signals compare the same texts
+def _count(text: str, reference: str) -> tuple[int, ...]:
     output, expected = _ngrams(text), _ngrams(reference)
     common = [(a & b).total() for a, b in zip(output, expected, strict=True)]
     totals = [ngrams.total() for ngrams in output]
     # As sacrebleu: an order that the reference does not have is not counted in the output.
     in_output = [n if ngrams else 0 for n, ngrams in zip(totals, expected, strict=True)]
     in_reference = [ngrams.total() for ngrams in expected]
-    return [*in_output, *in_reference, *common, totals[0], in_reference[0]]
+    return (*in_output, *in_reference, *common, totals[0], in_reference[0])
 
 
 @lru_cache(maxsize=1 << 12)  # a text is compared with many others

@@ -18,12 +18,15 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from npad.engine.devices import INT8_ALL
 from npad.errors import InvalidInput
 from npad.model import device_of, name_of
-from npad.models.linear import Product
+from npad.models.linear import Product, biases_of, product_of
 
 # Outputs; with fewer, most of the time goes to reading the input, and quantising reads it again.
 MIN_INT8_OUTPUTS = 16
+PLAIN: tuple[Any, ...] = ("none", [], "")  # nothing follows a product within its kernel
+ALL_INT8 = f"+{INT8_ALL}"  # ends the name of a model that runs in int8
 MIN_INTEGERS = 1 << 22  # weights; a smaller matrix is as fast in float32
 MAX_INTEGER_ROWS = 16  # with more, float32 is as fast
 PART = 254  # the ratio of two parts of a number
@@ -33,41 +36,43 @@ SCALE = ".scale"  # appended to a stored matrix's name for the scales of its row
 class Int8Linear(nn.Module):
     """A linear layer in int8, within about 0.5 % of the size of its output; float32 in and out."""
 
-    def __init__(self, linear: nn.Linear | Product) -> None:
+    multiplies = True
+
+    def __init__(self, *layers: Any) -> None:
+        """Quantise layers that read the same input: `nn.Linear`s, `Product`s or `Int8Linear`s."""
         super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        weight, scale = quantise_rows(linear.weight.detach().float())
+        rows = [_rows(layer) for layer in layers]
+        weight, scale = (torch.cat(parts) for parts in zip(*rows, strict=True))
+        biases = [bias.detach().float() for bias in biases_of(list(layers))]
+        self.out_features, self.in_features = weight.shape
         self.weight: Tensor
         self.scale: Tensor
         self.bias: Tensor | None
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
-        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().float())
+        self.register_buffer("bias", torch.cat(biases) if biases else None)
         self._pack()
 
     def _pack(self) -> None:
         """Pack the weights for the processor."""
         # Without VNNI, the processor's sums of two products overflow 16 bits unless inputs have 7.
         self.levels = 127 if torch.cpu._is_vnni_supported() else 63
-        self.packed = torch.ops.onednn.qlinear_prepack(self.weight, None)
-        self.zeros = torch.zeros(self.out_features, dtype=torch.long)
+        packed = torch.ops.onednn.qlinear_prepack(self.weight, None)
+        self.packed = packed, self.scale, torch.zeros(self.out_features, dtype=torch.long)
+        self.largest = torch.tensor(float(self.levels))
+        self.zero = self.largest + 1.5  # the conversion to uint8 rounds down
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Share the packed weights, which have no storage to copy and never change."""
         return copy.copy(self)
 
-    @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, self.in_features)
+        rows = x.detach().reshape(-1, self.in_features)
         largest = rows.abs().amax(1, keepdim=True).clamp_(min=1e-12)
-        zero_point, levels = self.levels + 1, float(self.levels)
-        # the conversion to uint8 rounds down
-        quantised = (rows * (levels / largest)).add_(zero_point + 0.5).to(torch.uint8)
-        weights = (self.packed, self.scale, self.zeros)
-        no_bias = None  # added below, after the row's scale
-        output_options: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "")
-        output: Tensor = torch.ops.onednn.qlinear_pointwise(
-            quantised, 1 / levels, zero_point, *weights, no_bias, *output_options
+        levels = self.levels
+        quantised = torch.addcmul(self.zero, rows, torch.div(self.largest, largest)).to(torch.uint8)
+        output: Tensor = torch.ops.onednn.qlinear_pointwise.default(
+            quantised, 1 / levels, levels + 1, *self.packed, None, 1.0, 0, torch.float32, *PLAIN
         )
         if self.bias is None:
             output = output.mul_(largest)
@@ -76,14 +81,28 @@ class Int8Linear(nn.Module):
         return output.view(*x.shape[:-1], self.out_features)
 
 
+def _rows(layer: Any) -> tuple[Tensor, Tensor]:
+    """Return a layer's weight in int8 and the scales of its rows."""
+    own = isinstance(layer, Int8Linear)
+    return (layer.weight, layer.scale) if own else quantise_rows(layer.weight.detach().float())
+
+
+def int8_of(layers: list[Any]) -> Int8Linear | Product:
+    """Return one layer for layers that read the same input, in int8 unless it has few outputs."""
+    if len(layers) == 1 and type(layers[0]) is Int8Linear:
+        return layers[0]
+    few = sum(layer.out_features for layer in layers) < MIN_INT8_OUTPUTS
+    return product_of(layers) if few else Int8Linear(*layers)
+
+
 class IntegerProduct(Product):
     """A `Product` that multiplies a few rows with integers, if its weights are 8-bit integers.
 
     Weights of files in 8 bits are integers from −127 to 127 times a unit. Their product is as
     precise as in float32 and reads a quarter of the bytes: each row of the input is written as
     s · (a + b / 254 + c / 254²) with integers a, b, c from −127 to 127, which are three rows of one
-    product in integers. It takes a single row and 32,000 × 256 weights 0.2 ms of an AMD EPYC (Zen
-    5), and 2 ms in float32; for 32 rows, both are as fast.
+    product in integers. With 32,000 × 256 weights, a single row takes 0.18 ms of a core of an AMD
+    EPYC (Zen 5), and 2.53 ms in float32 (`python benchmarks/firefox.py --layer`).
     """
 
     integers: Any = None  # packed; False if the weights are others; None if it is not known yet
@@ -157,7 +176,7 @@ def quantise(model: nn.Module) -> None:
             linear = type(child) in (nn.Linear, Product, IntegerProduct)
             if linear and child.out_features >= MIN_INT8_OUTPUTS:  # type: ignore[operator]
                 if child not in replacements:
-                    replacements[child] = Int8Linear(child)  # type: ignore[arg-type]
+                    replacements[child] = Int8Linear(child)
                 setattr(parent, name, replacements[child])
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from npad.engine.devices import PRECISIONS, ensure_computes
+from npad.engine.devices import INT8_ALL, MODEL_PRECISIONS, PRECISIONS, ensure_computes
 from npad.engine.pytree import tree_map
 from npad.errors import InvalidInput
 from npad.model import Capabilities, State, Wrapper, device_of, name_of
-from npad.models.int8 import quantise
+from npad.models.int8 import ALL_INT8, quantise
 from npad.validation import ensure_choice
 
 
@@ -59,6 +59,26 @@ class LowPrecision(Wrapper[State]):
     def low_precision(self, state: State) -> tuple[Any, Any]:
         """Return the copy, and the state converted for it."""
         return self.low, cast_state(state, self.dtype)
+
+
+def in_precision(model: Any, precision: str, owned: bool = True) -> Any:
+    """Return a model with its noisy chains, or for "int8-all" all of it, in a precision.
+
+    If the model is `owned` by npad, int8-all frees its weights in float32.
+    """
+    ensure_choice("precision", precision, MODEL_PRECISIONS)
+    if precision == "float32":
+        return model
+    if precision != INT8_ALL:
+        return LowPrecision(model, precision)
+    quantised = getattr(model, "quantised", None)
+    if quantised is not None:
+        return quantised(owned)
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"{name_of(model)} is not a torch module: it has no weights in int8")
+    whole: Any = lowered(model if owned else copy.deepcopy(model), "int8")
+    whole.name = name_of(model) + ALL_INT8
+    return whole
 
 
 def lowered(module: nn.Module, precision: str) -> nn.Module:

@@ -14,11 +14,11 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from npad.engine.devices import PRECISIONS, device_named
+from npad.engine.devices import MODEL_PRECISIONS, device_named
 from npad.errors import InvalidInput
 from npad.models import ssru, toy
 from npad.models.cgru.fast import prepared
-from npad.models.low_precision import LowPrecision
+from npad.models.low_precision import in_precision
 from npad.pipelines.captioning import Captioner
 from npad.pipelines.firefox import load_firefox
 from npad.pipelines.names import ModelReference, PythonName, languages_of
@@ -66,7 +66,8 @@ def load(
             `my.py:make` runs that Python file and takes the pipeline from its name `make`.
         device: "cpu", "cuda", "cuda:1" or "auto".
         precision: of NPAD's noisy chains: "float32", "bfloat16", or "int8" on a CPU.
-            Everything else, and every score, is in float32.
+            Everything else, and every score, is in float32. "int8-all" is the model in int8, on a
+            CPU: all decoders, and all scores, as the model's name says in the signature.
         language: of a multilingual speech model; English by default.
         timestamps: let a speech model write them, if it can. Its words may differ a little then.
 
@@ -94,7 +95,7 @@ def load_as(
     The kind is `Translator`, `Transcriber` or `Captioner`; or `Pipeline` for any of them.
     """
     reference = ModelReference.parse(name)
-    ensure_choice("precision", precision, tuple(PRECISIONS))
+    ensure_choice("precision", precision, MODEL_PRECISIONS)
     device = device_named(device)
     if language is not None and not isinstance(language, str):
         raise InvalidInput(f"language must be a code, such as 'de', or None, not {brief(language)}")
@@ -124,8 +125,10 @@ def load_as(
     if reference.foreign_folder is not None and (reference.foreign_folder / FILE).exists():
         confidence = Confidence.read(*confidence_place(reference))
         pipeline = replace(pipeline, confidence=confidence)
-    if precision != "float32":
-        pipeline = replace(pipeline, model=LowPrecision(pipeline.model, precision))
+    pipeline = replace(pipeline, model=in_precision(pipeline.model, precision))
+    if getattr(pipeline, "timed", None) is not None:  # the same weights
+        timed = replace(pipeline.timed, model=in_precision(pipeline.timed.model, precision))
+        pipeline = replace(pipeline, timed=timed)
     return cast(Kind, pipeline)
 
 

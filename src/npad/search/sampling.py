@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from npad.engine.next_token import CHUNK
 from npad.hypotheses import Hypotheses
 from npad.model import Capabilities, Model
 from npad.noise.random import Keys, fold, one_uniform
@@ -101,7 +102,7 @@ class Draw:
             logits = (log_probs - log_probs.amax(-1, keepdim=True)) / temperature
         logits = self._restricted(logits)
         if top_k is None and top_p is None:
-            return self._draw(logits.softmax(-1), step)
+            return self._draw(logits.exp(), step)
         vocabulary = logits.shape[-1]
         ranked, tokens = logits.topk(vocabulary if top_k is None else min(top_k, vocabulary), -1)
         p = ranked.softmax(-1)
@@ -116,17 +117,33 @@ class Draw:
         return logits
 
     def _draw(self, p: Tensor, step: Tensor) -> Tensor:
-        """Return indices [groups, samples] drawn in proportion to p [groups, samples, n]."""
-        cumulative = p.cumsum(-1)
-        total = cumulative[..., -1:]
-        threshold = one_uniform(fold(self.streams, step)).to(p.dtype)[..., None] * total
-        # Rounding must not make the threshold reach the total, where no index follows.
-        threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))
-        drawn = torch.searchsorted(cumulative.contiguous(), threshold, right=True).squeeze(-1)
-        return drawn.clamp(max=p.shape[-1] - 1)  # NaN gives n; the search loop reports it
+        """Return indices [groups, samples] drawn in proportion to p [groups, samples, n].
+
+        First a chunk is drawn, then an index: sums are vectorised, cumulative sums are not.
+        """
+        last, uniform = p.shape[-1] - 1, one_uniform(fold(self.streams, step)).to(p.dtype)
+        even = p.shape[-1] // CHUNK * CHUNK
+        sums = p[..., :even].unflatten(-1, (-1, CHUNK)).sum(-1)  # type: ignore[no-untyped-call]
+        cumulative = torch.cat([sums, p[..., even:].sum(-1, keepdim=True)], -1).cumsum(-1)
+        chunk, before = inverted(cumulative, uniform[..., None] * cumulative[..., -1:])
+        indices = CHUNK * chunk + torch.arange(CHUNK, device=p.device)
+        within = p.gather(-1, indices.clamp(max=last)).masked_fill(indices > last, 0)
+        place, _ = inverted(within.cumsum(-1), before)
+        return (CHUNK * chunk + place).squeeze(-1).clamp(max=last)
 
     def groups(self, index: Tensor) -> Draw:
         return replace(self, streams=self.streams[index])
+
+
+def inverted(cumulative: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where sums [..., n] first exceed a threshold [..., 1], and its excess."""
+    total = cumulative[..., -1:]
+    # Rounding must not make the threshold reach the total, where no index follows.
+    threshold = torch.minimum(threshold, torch.nextafter(total, torch.zeros_like(total)))
+    index = torch.searchsorted(cumulative.contiguous(), threshold.contiguous(), right=True)
+    index = index.clamp(max=cumulative.shape[-1] - 1)
+    previous = cumulative.gather(-1, (index - 1).clamp(min=0)).masked_fill(index == 0, 0)
+    return index, threshold - previous
 
 
 @dataclass(frozen=True)

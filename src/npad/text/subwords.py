@@ -16,6 +16,7 @@ from tokenizers.trainers import BpeTrainer
 
 from npad.constraints.vocabulary import Vocabulary
 from npad.errors import InvalidInput, StorageError, missing_library
+from npad.storage.regular import read_bytes
 from npad.validation import ensure_integer
 
 SIDES = ("source", "target")
@@ -74,10 +75,8 @@ class Subwords:
         """
         if not Path(path).is_file():
             raise InvalidInput(f"cannot read the tokenizer {path}: there is no such file")
-        if Path(path).stat().st_size > MAX_TOKENIZER_BYTES:
-            raise InvalidInput(f"{path} must have at most {MAX_TOKENIZER_BYTES:,} bytes")
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_bytes(path, MAX_TOKENIZER_BYTES).decode("utf-8")
             ensure_bounded(json.loads(text), path)
             tokenizer = Tokenizer.from_str(text)
         except InvalidInput:

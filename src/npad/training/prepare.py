@@ -318,8 +318,8 @@ def write_store(
     folder: str | Path,
     kind: SourceKind,
     splits: Mapping[str, Items],
-    vocabulary: int = 4000,
-    max_length: int = 100,
+    vocabulary: int = MediaData.vocabulary,
+    max_length: int = MediaData.max_length,
     tokenizer: str | Path | None = None,
     weights: Sequence[str | Path] = (),
 ) -> Store:

@@ -11,8 +11,9 @@ import copy
 import inspect
 import warnings
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -38,13 +39,30 @@ except ImportError as error:
     raise missing_library("Hugging Face models need transformers", "hf") from error
 
 from npad.models.huggingface.constraints import merge_ends
+from npad.models.huggingface.direct import DirectDecoder, DirectState
 from npad.models.huggingface.hooks import Spread, float32_logits, noise_hooks
 from npad.models.huggingface.inputs import Inputs as Inputs
 from npad.models.huggingface.parts import Parts, Source
 from npad.models.huggingface.shared_attention import replaceable, sharing
 from npad.models.huggingface.states import CachedState, FixedState
+from npad.models.int8 import ALL_INT8, Int8Linear, ensure_int8, int8_of, quantise
+from npad.models.linear import packable, product_of, products_of, view_of
 
 FIXED_SIZE = "_npad_fixed_size"  # attribute of a transformers model
+DIRECT = "_npad_direct"
+INT8_TOLERANCE = 0.05  # of logits that two orders of the same products in int8 may differ by
+
+
+@dataclass(frozen=True)
+class Running:
+    """What runs for an adapter: its model, or a view of it with faster products."""
+
+    name: str
+    model: Any
+    embeddings: Any
+    layers: list[Any]
+    head: Any
+    direct: DirectDecoder | None = None
 
 
 class HuggingFace(Parts):
@@ -62,6 +80,7 @@ class HuggingFace(Parts):
             decoder's start token, and the forced first token if there is one.
         end_tokens: those of the generation config by default.
         merges_ends: merge several end tokens; otherwise a rule does it, once it has changed them.
+        int8: run the linear layers in int8, on a CPU; scores are then those of that model.
 
     Raises:
         InvalidInput: the model cannot generate, is compiled or quantised, or has no end token.
@@ -74,8 +93,13 @@ class HuggingFace(Parts):
         decoder_prefix: Sequence[int] | None = None,
         end_tokens: Sequence[int] | None = None,
         merges_ends: bool = True,
+        int8: bool = False,
     ) -> None:
         super().__init__(model, persist, decoder_prefix, end_tokens)
+        if int8:
+            ensure_int8(self)
+        self.int8 = int8 or isinstance(self.head, Int8Linear)
+        self.name += ALL_INT8 * self.int8
         self.merges_ends = merges_ends
         # Whether states of fixed size decode the same; another adapter may have found out.
         self.fixed_size: bool | None = model.__dict__.get(FIXED_SIZE)
@@ -93,7 +117,22 @@ class HuggingFace(Parts):
 
     def _identity(self) -> tuple[Any, ...]:
         ends = tuple(self.end_tokens), self.merges_ends
-        return id(self.model), self.persist, tuple(self.decoder_prefix), ends
+        return id(self.model), self.persist, tuple(self.decoder_prefix), ends, self.int8
+
+    @cached_property
+    def network(self) -> Running:
+        """What runs: on a CPU, a view of the model with faster products, made at each start."""
+        if self.device.type != "cpu":
+            return Running(self.name, self.model, self.embeddings, list(self.layers), self.head)
+        products = products_of(self.model, int8_of if self.int8 else product_of)
+        copies = view_of(self.model, products) if self.int8 or packable(self.model) else {}
+        parts = (self.model, self.embeddings, self.head, *self.layers)
+        model, embeddings, head, *layers = (copies.get(id(part), part) for part in parts)
+        direct = None
+        if self.is_encoder_decoder and (self.is_copy or not self.precise_logits):
+            with suppress(AttributeError):
+                direct = DirectDecoder(self.model, self.decoder, self.head, products)
+        return Running(self.name, model, embeddings, layers, head, direct)
 
     @property
     def capturable(self) -> bool:
@@ -103,6 +142,7 @@ class HuggingFace(Parts):
     # The source
 
     def start(self, source: Source) -> CachedState:
+        self.__dict__.pop("network", None)
         return self._start(**self.tensors(source))
 
     def start_search(self, source: Source) -> Any:
@@ -113,6 +153,10 @@ class HuggingFace(Parts):
                     tensors = self.rounded(self.tensors(source))
                     (state,) = graphs.call(self._start_fixed, self, "start", tensors, private=True)
                     return state
+        if self.is_encoder_decoder and not self.capturable:
+            self.__dict__.pop("network", None)
+            if (state := self._start_direct(self.tensors(source))) is not None:
+                return state
         return self.reserve(self.start(source), 0)
 
     def _start_fixed(self, tensors: dict[str, Tensor]) -> tuple[FixedState]:
@@ -138,17 +182,11 @@ class HuggingFace(Parts):
     def _start_encoder_decoder(self, tensors: dict[str, Tensor]) -> CachedState:
         """Encode the source, and read all but the last token of the decoder's prefix."""
         prefix = tensors.pop("decoder_input_ids")
-        encoded = tensors.pop("encoder_outputs", None)
-        if encoded is None:
-            encoder = self.model.get_encoder()
-            parameters = inspect.signature(encoder.forward).parameters
-            arguments = {name: x for name, x in tensors.items() if name in parameters}
-            encoded = encoder(**arguments).last_hidden_state
-        source_mask = tensors.get("attention_mask") if "input_features" not in tensors else None
+        encoded, source_mask = self._encode(tensors)
         caches = EncoderDecoderCache(self._empty_cache(), self._empty_cache())
         # Even a prefix of one token is read, since that fills the cross-attention cache.
         has_context = prefix.shape[1] > 1
-        self.model(
+        self.network.model(
             encoder_outputs=BaseModelOutput(encoded),
             decoder_input_ids=prefix[:, :-1] if has_context else prefix,
             **self._cache_arguments(source_mask, caches),
@@ -165,20 +203,63 @@ class HuggingFace(Parts):
             example=caches.self_attention_cache,
         )
 
+    def _encode(self, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Return the encoder's outputs, and the mask of the source."""
+        encoded = tensors.pop("encoder_outputs", None)
+        if encoded is None:
+            encoder = self.network.model.get_encoder()
+            parameters = inspect.signature(encoder.forward).parameters
+            arguments = {name: x for name, x in tensors.items() if name in parameters}
+            encoded = encoder(**arguments).last_hidden_state
+        return encoded, tensors.get("attention_mask") if "input_features" not in tensors else None
+
+    def _start_direct(self, tensors: dict[str, Tensor]) -> DirectState | None:
+        """Start a search by the `DirectDecoder`; None if the model's own decoder is another."""
+        direct, works = self.network.direct, self.model.__dict__.get(DIRECT)
+        if direct is None or works is False or self.fixed_size is False:
+            return None
+        source = self._encode(tensors), tensors["decoder_input_ids"]
+        if works is None:
+            works = self._decodes_alike(direct, *source)
+            self.model.__dict__[DIRECT] = works
+        return direct.start(*source[0], source[1]) if works else None
+
+    @torch.no_grad()
+    def _decodes_alike(
+        self, direct: DirectDecoder, source: tuple[Tensor, Tensor | None], prefix: Tensor
+    ) -> bool:
+        """Return whether a `DirectDecoder` gives the model's own logits of a few tokens."""
+        encoded, mask = source
+        first, mask = encoded[:1], None if mask is None else mask[:1]
+        further = torch.tensor([[self.end_tokens[0], self.vocabulary // 2]], device=self.device)
+        tokens = torch.cat([prefix[:1], further], 1)
+        try:
+            state = direct.start(first, mask, prefix[:1])
+            state = state.select(torch.zeros(2, dtype=torch.long))  # rows that share
+            found, state = direct.read(state, tokens[:, -3:-1].expand(2, -1), untouched)
+            last, _ = direct.read(state, tokens[:, -1:].expand(2, -1), untouched)
+            expected = self.network.model(
+                encoder_outputs=BaseModelOutput(first),
+                decoder_input_ids=tokens,
+                **self._accepted(attention_mask=mask),
+            ).logits[:, -3:]
+        except Exception:  # whatever a model's own code raises
+            return False
+        apart = (torch.cat([found, last], 1) - expected).abs().max()
+        relative = INT8_TOLERANCE if self.int8 else torch.finfo(expected.dtype).eps ** 0.5
+        return bool(apart <= relative * expected.abs().max().clamp(min=1))
+
     # The decoder
 
     def step(
         self, state: Any, tokens: Tensor, perturb: Perturb | None = None
     ) -> tuple[Tensor, Any]:
         inputs = self._begin_replaced(state, tokens[:, None])
-        if perturb is None or perturb is untouched:
-            logits, state = self._read(state, inputs)
-        else:
-            clean = None if self.persist else state.clone()
-            with noise_hooks(self, perturb):
-                logits, state = self._read(state, inputs)
-            if clean is not None:
-                _, state = self._read(clean, inputs)
+        noisy = perturb is not None and perturb is not untouched
+        clean = state.clone() if noisy and not self.persist else None
+        logits, state = self._read(state, inputs, perturb=perturb)
+        if clean is not None:
+            _, state = self._read(clean, inputs)
         return self._merge_ends(logits[:, -1]), state
 
     @property
@@ -208,17 +289,15 @@ class HuggingFace(Parts):
             logits, state = self._read(state, inputs)
             logits = logits[rows]
         elif noisy == {"output"}:
-            with noise_hooks(self, Spread(perturb, rows)):
-                logits, state = self._read(state, inputs)
+            logits, state = self._read(state, inputs, perturb=Spread(perturb, rows))
         else:
-            with noise_hooks(self, perturb):
-                logits, _ = self._read(self.select(state, rows), inputs[rows])
+            logits, _ = self._read(self.select(state, rows), inputs[rows], perturb=perturb)
             _, state = self._read(state, inputs)
         return self._merge_ends(logits[:, -1]), state
 
     def forced(self, state: Any, tokens: Tensor) -> Tensor:
         """Return the logits [rows, T, V] after each of tokens [rows, T], without noise."""
-        if isinstance(state, FixedState):
+        if isinstance(state, FixedState | DirectState):
             state = state.reserve(tokens.shape[1])
         inputs = self._begin_replaced(state, tokens)
         return self._merge_ends(self._read(state, inputs)[0])
@@ -228,7 +307,7 @@ class HuggingFace(Parts):
 
         The state of a model that cannot decode so stays as it is.
         """
-        if not isinstance(state, FixedState):
+        if isinstance(state, CachedState):
             if self.fixed_size is None and self.is_copy:
                 self.fixed_size = False  # the model that started this state keeps a growing cache
             elif self.fixed_size is None:
@@ -239,26 +318,47 @@ class HuggingFace(Parts):
             state = self._fixed(state)
         tokens = state.prefix + steps
         if self.longest is not None and state.padded + tokens > self.longest:
-            self.ensure_fits("an output with its prefix", int(state.before.max()) + tokens)
+            self.ensure_fits("an output with its prefix", state.most_before + tokens)
         return state.reserve(steps)
 
     def select(self, state: Any, rows: Tensor) -> Any:
-        if isinstance(state, FixedState):
-            return state.select(rows)
-        return state.select(rows, self.model.dtype)
+        if isinstance(state, CachedState):
+            return state.select(rows, self.model.dtype)
+        return state.select(rows)
 
     def in_precision(self, precision: str) -> HuggingFace:
         """Return an adapter of a copy in another precision, for chains that are re-scored."""
-        given = (self.persist, self.decoder_prefix, self.end_tokens, self.merges_ends)
-        low = HuggingFace(copy.deepcopy(self.model), *given)
-        lowered(low.model, precision)
-        low.head, low.precise_logits = low.model.get_output_embeddings(), False
-        low.is_copy = True
+        int8 = precision == "int8"
+        model = self.model if int8 else lowered(copy.deepcopy(self.model), precision)
+        low = self._of(model, int8)
+        low.name, low.precise_logits, low.is_copy = self.name, False, True
         return low
 
-    def _read(self, state: Any, tokens: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Any]:
+    def quantised(self, owned: bool) -> HuggingFace:
+        """Return an adapter of the model in int8; one that is `owned` by npad is changed."""
+        if owned:
+            quantise(self.model)
+        return self._of(self.model, int8=not owned)
+
+    def _of(self, model: Any, int8: bool) -> HuggingFace:
+        """Return an adapter of a copy of the model."""
+        given = (self.persist, self.decoder_prefix, self.end_tokens, self.merges_ends)
+        return HuggingFace(model, *given, int8=int8)
+
+    def _read(
+        self,
+        state: Any,
+        tokens: Tensor,
+        valid: Tensor | None = None,
+        perturb: Any = None,
+    ) -> tuple[Tensor, Any]:
         """Read tokens [rows, T], `valid` where they are not padding: logits [rows, T, V], state."""
-        with float32_logits(self.head) if self.precise_logits else nullcontext():
+        network, perturb = self.network, perturb or untouched
+        if isinstance(state, DirectState):
+            assert network.direct is not None
+            return network.direct.read(state, tokens, perturb)
+        noisy = nullcontext() if perturb is untouched else noise_hooks(network, perturb)
+        with noisy, float32_logits(network.head) if self.precise_logits else nullcontext():
             if isinstance(state, FixedState):
                 return self._read_fixed(state, tokens)
             return self._read_growing(state, tokens, valid)
@@ -273,7 +373,7 @@ class HuggingFace(Parts):
             output = self._forward_decoder(state, tokens)
         else:
             positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
-            output = self.model(
+            output = self.network.model(
                 input_ids=tokens,
                 **self._cache_arguments(mask, state.cache),
                 **self._accepted(position_ids=positions),
@@ -288,7 +388,7 @@ class HuggingFace(Parts):
             if self.is_encoder_decoder:
                 encoded = self._encoded(len(tokens), state.shared.length)
                 caches = state.own.as_cache(count, None), state.shared.as_cache()
-                output = self.model(
+                output = self.network.model(
                     encoder_outputs=encoded,
                     decoder_input_ids=tokens,
                     decoder_attention_mask=state.hidden(count),
@@ -296,7 +396,7 @@ class HuggingFace(Parts):
                 )
             else:
                 cache = state.own.as_cache(count, state.shared)
-                output = self.model(
+                output = self.network.model(
                     input_ids=tokens,
                     **self._cache_arguments(state.hidden_after_prompt(count), cache),
                     **self._accepted(position_ids=state.positions(count)),
@@ -345,7 +445,7 @@ class HuggingFace(Parts):
         source_mask = state.source_mask
         if source_mask is not None:
             source_mask = source_mask.repeat_interleave(state.layout.each, 0)
-        return self.model(
+        return self.network.model(
             encoder_outputs=self._encoded(len(tokens), state.row_cross.layers[0].keys.shape[2]),
             decoder_input_ids=tokens,
             **self._cache_arguments(source_mask, EncoderDecoderCache(state.cache, state.row_cross)),

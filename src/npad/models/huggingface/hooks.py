@@ -33,8 +33,8 @@ class Spread:
 
 
 @contextmanager
-def noise_hooks(adapter: Any, perturb: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
-    """Perturb the sites of an adapter's model in calls of this thread, inside the block."""
+def noise_hooks(network: Any, perturb: Callable[[str, Tensor], Tensor]) -> Iterator[None]:
+    """Perturb the sites of a network in calls of this thread, inside the block."""
     thread = get_ident()
 
     # Hooks without keyword arguments: torch looks up again whether a hook takes them, when
@@ -45,7 +45,7 @@ def noise_hooks(adapter: Any, perturb: Callable[[str, Tensor], Tensor]) -> Itera
                 return None
             if not args:
                 raise InvalidInput(
-                    f"noise cannot enter {adapter.name} at {site!r}, whose layers take no "
+                    f"noise cannot enter {network.name} at {site!r}, whose layers take no "
                     "positional argument; choose another site"
                 )
             return noisy(site, args[0]), *args[1:]
@@ -62,10 +62,10 @@ def noise_hooks(adapter: Any, perturb: Callable[[str, Tensor], Tensor]) -> Itera
 
     handles = []
     try:
-        handles.append(adapter.embeddings.register_forward_hook(perturb_embedding))
-        for i, layer in enumerate(adapter.layers):
+        handles.append(network.embeddings.register_forward_hook(perturb_embedding))
+        for i, layer in enumerate(network.layers):
             handles.append(layer.register_forward_pre_hook(perturb_input(f"hidden.{i}")))
-        handles.append(adapter.head.register_forward_pre_hook(perturb_input("output")))
+        handles.append(network.head.register_forward_pre_hook(perturb_input("output")))
         yield
     finally:
         for handle in handles:

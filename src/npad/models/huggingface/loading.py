@@ -29,7 +29,8 @@ from npad.errors import InvalidInput
 from npad.models.huggingface.adapter import HuggingFace, transformers
 from npad.models.huggingface.constraints import Processed, Timestamped
 from npad.models.linear import prepare
-from npad.text.subwords import ensure_bounded
+from npad.storage.regular import read_bytes
+from npad.text.subwords import MAX_TOKENIZER_BYTES, ensure_bounded
 
 TEXT_FILES = ("config.json", "tokenizer_config.json")
 SPEECH_FILES = (*TEXT_FILES, "processor_config.json", "preprocessor_config.json")
@@ -323,7 +324,7 @@ def _needs_code(name: str) -> InvalidInput:
 def _json(name: str, file: str) -> dict[str, Any]:
     """Read a JSON object from a folder or repository; empty if the file does not exist."""
     path = _cached(name, file)
-    content = {} if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
+    content = {} if path is None else json.loads(read_bytes(path, MAX_TOKENIZER_BYTES))
     if not isinstance(content, dict):
         raise InvalidInput(f"{file} must hold a JSON object, not {type(content).__name__}")
     return content

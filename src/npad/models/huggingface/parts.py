@@ -15,6 +15,7 @@ from torch.nn.functional import pad
 from npad.errors import InvalidInput
 from npad.model import Special
 from npad.models.huggingface.inputs import Inputs, rounded_length
+from npad.models.int8 import Int8Linear
 from npad.validation import brief, ensure_bool
 
 Source = Inputs | Sequence[Sequence[int]]
@@ -185,7 +186,8 @@ def _head(model: Any) -> Any:
             f"{name} is compiled, and noise cannot enter it; pass the model before torch.compile"
         )
     weight = getattr(head, "weight", None)
-    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+    own = isinstance(head, Int8Linear)
+    if not own and not (isinstance(weight, Tensor) and weight.is_floating_point()):
         raise InvalidInput(
             f"the head of {name} is quantised, which hides its size; load the model in bfloat16"
         )

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from npad.constraints.constrained import Constrained, Rule
+from npad.engine.devices import INT8_ALL
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
+from npad.model import Capabilities
 from npad.models.huggingface.adapter import BaseModelOutput, HuggingFace, Inputs, transformers
 from npad.models.huggingface.constraints import (
     MergedEnds,
@@ -25,6 +27,7 @@ from npad.models.huggingface.constraints import (
     StoppingRule,
     Written,
 )
+from npad.models.low_precision import in_precision
 from npad.search.decoder import Decoder
 from npad.validation import brief
 
@@ -58,6 +61,7 @@ class PreparedCall:
         config: the generation config of the call; its lengths count the prefix.
         processors: the logits processors.
         criteria: the stopping criteria.
+        precision: of noisy chains, or "int8-all" of the model.
     """
 
     model: Any
@@ -66,6 +70,7 @@ class PreparedCall:
     config: Any
     processors: list[Any] = field(default_factory=list)
     criteria: list[Any] = field(default_factory=list)
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         if any(isinstance(part, transformers.MaxTimeCriteria) for part in self.criteria):
@@ -129,10 +134,16 @@ class PreparedCall:
     def adapter(self, persist: bool, merges_ends: bool = True) -> HuggingFace:
         """Return the model itself."""
         ends = self.end_tokens
-        return HuggingFace(self.model, persist, end_tokens=ends, merges_ends=merges_ends)
+        int8 = self.precision == INT8_ALL
+        return HuggingFace(self.model, persist, None, ends, merges_ends, int8)
 
     def constrained(self, decoder: Decoder, persist: bool) -> Any:
-        """Return the model as a decoder is to search it.
+        """Return the model as a decoder is to search it, with its chains in their precision."""
+        model = self._constrained(decoder, persist)
+        return model if self.precision == INT8_ALL else in_precision(model, self.precision)
+
+    def _constrained(self, decoder: Decoder, persist: bool) -> Any:
+        """Return the model constrained for a decoder.
 
         `generate` changes logits in greedy search and sampling, and log-probabilities in beams.
         """
@@ -214,7 +225,7 @@ class PreparedCall:
             read = tokens[sentences].flatten(0, 1)
             logits = adapter.forced(adapter.select(several, each), read).float()
             last = logits[torch.arange(len(read)), lengths[[*part]].flatten()]
-            last = last.log_softmax(-1) if getattr(model, "normalised", False) else last
+            last = last.log_softmax(-1) if Capabilities.of(model).normalised else last
             scores += last.unflatten(0, (len(part), n))  # type: ignore[no-untyped-call]
         return scores
 

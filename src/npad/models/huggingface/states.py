@@ -227,6 +227,11 @@ class FixedState:
             padded=tokens - prefix,
         )
 
+    @property
+    def most_before(self) -> int:
+        """The most tokens that a row has read before its own."""
+        return int(self.before.max())
+
     def select(self, rows: Tensor) -> FixedState:
         layout, sentences = self.layout.after(rows)
         return replace(

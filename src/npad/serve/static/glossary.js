@@ -1,4 +1,4 @@
-// The words of this page, each explained in a sentence or two: [the word, what it means]. Tips show
+// The technical words of the page, each explained in a sentence or two: [the word, what it means]. Tips show
 // them, and the list at the foot of the page.
 
 export const TERMS = {
@@ -20,7 +20,7 @@ export const TERMS = {
   ],
   diverse: [
     "diverse decoding",
-    "Beam search that prefers prefixes with different parents, so that the beam holds less of the same.",
+    "Beam search that prefers prefixes with different parents, so that the beam is more varied.",
   ],
   exact: [
     "exact search",
@@ -65,7 +65,7 @@ export const TERMS = {
   hypothesis: ["hypothesis", "A complete or partial output that the search holds."],
   clean: [
     "clean",
-    "Without noise. A clean score is the model’s own, and the only one that outputs are compared by.",
+    "Without noise. A clean score is the model’s own; outputs are compared by it alone.",
   ],
   noisy: ["noisy", "As the chain saw it: computed from a hidden state with noise."],
   "log-p": [
@@ -85,7 +85,7 @@ export const TERMS = {
     "The cost of a search, the same on every machine: one call computes the next token of one row.",
   ],
   rescored: ["re-scored", "Further model calls, to score noisy outputs again without noise."],
-  token: ["token", "What the model reads and writes at a time: a word or a part of one."],
+  token: ["token", "The unit that the model reads and writes: a word or a part of a word."],
   prefix: ["prefix", "The tokens that a search has written so far."],
   attention: [
     "attention",
@@ -145,7 +145,7 @@ export const TERMS = {
     "The tokens after which an output is cut, its end token included.",
   ],
   against: [
-    "Beside it",
+    "Compare with",
     "A second strategy on the same text: both trees are shown side by side, and differing words are marked.",
   ],
 };
