@@ -175,6 +175,7 @@ ANOTHER_IS_AS_GOOD = {
     "storage/marian.py": ("MAX_BYTES = 1 << 30", "MAX_ITEMS = 10_000", "MAX_NAME = 256"),
     "storage/regular.py": ("MAX_JSON_BYTES = 1 << 26",),
     "training/batches.py": ("WINDOW = 100",),
+    "training/loop.py": ("REPORT_INTERVAL = 10",),
     "training/prepare.py": ("CHUNK = 10_000", "MAX_VOCABULARY = 10_000_000", "BATCH = 64"),
     "training/sources.py": ("MAX_FEATURE = 1 << 20",),
     "training/update.py": ("TIMEOUT = timedelta(days=1)",),
