@@ -65,6 +65,8 @@ def test_a_finished_unit_is_in_the_files_at_once(tmp_path):
             write(manifest, slice(count - 1, count))
             assert (tmp_path / "out.part").read_bytes() == b"".join(UNITS[:count])
             assert (tmp_path / "out.manifest.jsonl").read_text().count("\n") == count + 1
+        manifest.append(b"", 1)
+        assert (manifest.failed, manifest.near_ties) == (1, 3)
         raise Killed
 
 
