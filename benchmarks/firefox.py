@@ -36,10 +36,10 @@ from npad.text.files import read_lines
 TURN = 20  # lines
 
 
-def timed(work: Callable[[list[str]], Any], texts: list[str]) -> tuple[Any, float]:
-    """Return the texts that `work` returns, and its CPU seconds."""
+def timed(work: Callable[[Any], Any], given: Any) -> tuple[Any, float]:
+    """Return what `work` returns, and its CPU seconds."""
     start = time.process_time()
-    found = work(texts)
+    found = work(given)
     return found, time.process_time() - start
 
 
@@ -65,10 +65,7 @@ def layer_table(name: str) -> Table:
     with torch.inference_mode():
         for rows in (1, 2, 4, 8, 16):
             x = 2 * torch.randn(rows, layer.in_features)
-            times = [
-                min(timed(lambda _, f=f, x=x: f(x), [])[1] for _ in range(20))  # type: ignore[misc]
-                for f in (layer, plain)
-            ]
+            times = [min(timed(product, x)[1] for _ in range(20)) for product in (layer, plain)]
             errors = [float((f(x) - exact(x.double())).abs().max()) for f in (layer, plain)]
             table.add_row(
                 str(rows), *(f"{1e3 * t:.2f}" for t in times), *(f"{e:.1e}" for e in errors)

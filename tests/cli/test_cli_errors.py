@@ -51,7 +51,7 @@ from runs import heed_signals, lines, npad
         ("train run", "training needs --data STORE, or --train SOURCE TARGET"),
         ("train run --train a b", "training needs validation pairs"),
         ("train run --data s --joint", "--joint does not go with --data"),
-        ("train run --data s --schedule constant", "noise in training needs its --sigma"),
+        ("train run --data s --schedule constant", "training with noise needs --sigma"),
         ("train run --resume", "run holds no run to resume"),
         ("train run --resume --units 5", "--units is fixed for a run and cannot change"),
         ("prepare s a b --vocabulary many", "--vocabulary must be one or two whole numbers"),

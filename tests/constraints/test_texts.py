@@ -11,28 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import npad
+from constraint_cases import EOS, LETTERS, Start, allowed, pieces, vocabulary_of
 from npad import Beam, Exact, Greedy, InvalidInput
 from npad.constraints import Choices, Prefix, Terms, With, Without
 from npad.constraints.kinds import CONSTRAINTS, Context
-from npad.constraints.vocabulary import Vocabulary
 
-EOS = 0
-LETTERS = "abAB é„_ 1ß"
-pieces = st.lists(st.text(LETTERS, min_size=1, max_size=3), min_size=1, max_size=12)
 texts = st.text(LETTERS, min_size=1, max_size=4)
-
-
-def vocabulary_of(pieces):
-    """Tokens that write these texts and each byte, and a tokenizer that writes bytes."""
-    single = [bytes([byte]) for byte in range(256)]
-    names = [b"", *single, *(piece.encode() for piece in pieces)]
-    return Vocabulary(names, lambda texts: [[1 + b for b in t.encode()] for t in texts], False)
-
-
-def allowed(rule, memory, size):
-    """The tokens that a rule allows after what it remembers."""
-    scores = rule.apply(torch.zeros(1, size), memory, EOS, False)
-    return {token for token in range(size) if scores[0, token] == 0}
 
 
 def is_free(text, phrase, exact):
@@ -67,13 +51,6 @@ def test_no_token_writes_a_forbidden_phrase(pieces, phrases, exact, seed):
         token = draw.choice(choices)
         text += pieces[token - 257]
         memory = rule.read(memory, torch.tensor([token]))
-
-
-class Start:
-    """A model that has only a device."""
-
-    special, sites = npad.Special(0, 0, 0), {}
-    device = torch.device("cpu")
 
 
 @given(pieces=pieces, text=texts, seed=st.integers(0, 99))

@@ -60,7 +60,7 @@ def test_fit_confidence_writes_a_confidence_that_translate_returns(run, printed_
     ("options", "rule"),
     [
         (["--calls", 900], "No such option: --calls"),
-        (["-m", "en-de"], "en-de ships with npad and has a confidence already; fit a copy"),
+        (["-m", "en-de"], "en-de ships with npad and has a confidence already; fit one for a copy"),
         (["-m", "toy"], "toy cannot keep a confidence; give en-de or a folder"),
         (["--chains", 3], "--chains does not go with --decoder beam"),
     ],

@@ -143,7 +143,10 @@ def test_an_archive_is_evaluated_as_its_folder(folder, pictures, tmp_path, npad_
     ("options", "reason"),
     [
         (["images.tar", "test.tsv", "-m", "en-de"], "and en-de is a model of texts; give a file"),
-        (["images.tar", "test.tsv", "-m", "MODEL", "--engine", "processes"], "without --engine"),
+        (
+            ["images.tar", "test.tsv", "-m", "MODEL", "--engine", "processes"],
+            "--engine does not apply to",
+        ),
         (["images.tar", "none.tsv", "-m", "MODEL"], "cannot read none.tsv"),
         (["test.tsv", "test.tsv", "-m", "MODEL"], "is a model of pictures, not of texts"),
         ([".", "test.tsv", "-m", "MODEL", "--metric", "comet"], "metric must be one of bleu"),
@@ -204,7 +207,7 @@ def test_whisper_is_evaluated_by_word_errors(
     assert report["wer"] == pytest.approx(100 * report["errors"] / 5)
     assert len(lines(tmp_path / "heard")) == 4
     wrong = refused_here(*test_set, "--precision", "bfloat16")
-    assert wrong == "recordings are evaluated without --precision; leave it out"
+    assert wrong == "--precision does not apply to recordings; leave it out"
     recordings[1].write_text("no sound")
     assert "is not a WAV file" in refused_here(*test_set)
 

@@ -117,7 +117,7 @@ def test_a_bad_stream_is_refused(client, query, message):
 
 def test_unknown_routes_and_methods_are_refused(client, caplog):
     assert "there is no such route" in client.get("/v2/decode").error
-    assert "that method is not for this route" in client.get("/v1/decode").error
+    assert "this route does not have that method" in client.get("/v1/decode").error
     assert client.get("/static/../app.py").status == 404
     assert client.get("/static/%2e%2e/app.py").status == 404
     client.get("/nowhere%0aERROR%20forged")

@@ -259,3 +259,39 @@ def test_files_of_the_page_are_those_of_known_types(tmp_path):
         (tmp_path / name).write_text("")
     paths = ["/", "/static/a.js", "/static/folder.js/b.css", "/static/index.html"]
     assert sorted(page_files(tmp_path)) == paths
+
+
+@pytest.mark.parametrize(
+    ("asked", "outputs"),
+    [
+        ({"prefix": "Der Rech"}, ["Der Rechner ist kaputt."]),
+        ({"constraint": {"terms": {"computer": "Rechner"}}}, ["Der Rechner ist kaputt."]),
+        ({"constraint": {"choices": ["Ja.", "Nein."]}}, ["Ja.", "Nein."]),
+        ({"constraint": {"without": "Computer", "regex": "D[a-z]+ C[a-z]+"}}, None),
+    ],
+    ids=str,
+)
+def test_constraints_are_those_of_the_library(client, asked, outputs):
+    asked = {"text": "The computer is broken.", "decoder": "beam", **asked}
+    content = client.post("/v1/decode", asked).json
+    (result,) = content["results"]
+    assert outputs is None or result["text"] in outputs
+    assert ("constraint" in asked) == ("|constraint:" in content["signature"])
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        ({"choices": ["x"] * 10_001}, "at most 10,000 texts"),
+        ({"without": ["x" * 201]}, "200 characters at most"),
+        ({"withuot": ["x"]}, "did you mean without?"),
+        ({"without": 3}, "must be a text, or a list"),
+        ("without(x)", "must be a JSON object"),
+        ({"choices": ["Ein sehr langer Satz, der nicht in drei Token passt."]}, "finds no output"),
+    ],
+)
+def test_constraints_have_limits(client, constraint, message):
+    asked = {"text": "Hello.", "constraint": constraint, "max_length": 3}
+    answer = client.post("/v1/decode", asked)
+    assert answer.status == 400
+    assert message in answer.json["error"]

@@ -153,7 +153,7 @@ def test_one_process_at_a_time_prepares_a_store_and_none_writes_over_it(tmp_path
         small_store(tmp_path)
     store = small_store(tmp_path)
     assert not (tmp_path / ".store.lock").exists()
-    with pytest.raises(InvalidInput, match=r"store is there already"):
+    with pytest.raises(InvalidInput, match=r"store exists already"):
         prepare(store.folder, ("-", "-"))
 
 

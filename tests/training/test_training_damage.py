@@ -138,7 +138,9 @@ def test_a_run_goes_on_only_with_its_best_model(copied):
         run.resume(copied, updates=3)
     (best / "model.safetensors").write_bytes(content)
     best.rename(copied / "best-1")
-    with pytest.raises(StorageError, match=r"has lost best-2; restore it, or start another run"):
+    with pytest.raises(
+        StorageError, match=r"has no best-2 any more; restore it, or start another run"
+    ):
         run.resume(copied, updates=3)
 
 

@@ -100,5 +100,5 @@ def test_steering_measures_and_saves_an_actor(tmp_path):
     assert about == {"by": "a test", "update": 5, "greedy": 1.25, "best": 2.5}
     with pytest.raises(StorageError, match="trained for other weights"):
         Steering(model, actor, search, "another").verify(tmp_path / "best-5")
-    with pytest.raises(StorageError, match="has lost its actor; restore it"):
+    with pytest.raises(StorageError, match="has no actor any more; restore it"):
         steering.verify(tmp_path)

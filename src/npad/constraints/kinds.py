@@ -7,16 +7,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from npad.constraints.automata import FREE, ROOT, Automaton, edges_of, trie_of
 from npad.constraints.constrained import Constrained, Rule
+from npad.constraints.grammar import GrammarRule, grammar_of
 from npad.constraints.phrases import Required, Table, forbidding, forbidding_tokens
 from npad.constraints.vocabulary import Vocabulary
 from npad.errors import InvalidInput
-from npad.validation import brief, counted, did_you_mean
+from npad.validation import brief, counted, did_you_mean, ensure_choice
 
 Phrase = str | tuple[int, ...]  # a text, or its tokens
 CACHED = 16  # constraints whose automata are kept
@@ -295,6 +296,55 @@ class Terms(Constraint):
         return f"terms({counted(len(self.pairs), 'pair')})"
 
 
+@dataclass(frozen=True)
+class Grammar(Constraint):
+    """Every output matches a regular expression, a JSON schema or a grammar, through llguidance.
+
+    Attributes:
+        text: the expression, the schema as JSON, or the grammar in the form of Lark.
+        kind: what the text is.
+    """
+
+    label: ClassVar[str] = "lark"
+
+    text: str
+    kind: Literal["regex", "json-schema", "lark"] = "regex"
+
+    @classmethod
+    def of(cls, values: Sequence[str]) -> Grammar:
+        return Grammar("\n".join(values), cls.label)  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        ensure_choice("kind", self.kind, ("regex", "json-schema", "lark"))
+        if not isinstance(self.text, str) or not self.text:
+            raise InvalidInput(f"a grammar must be a text, not {brief(self.text)}")
+
+    def rules(self, eos: int, context: Context | None) -> list[Rule]:
+        vocabulary = needed(None if context is None else context.vocabulary, "a grammar")
+        return [_grammar_rule(self, eos, vocabulary)]
+
+    def __str__(self) -> str:
+        return f"{self.kind}({shown(' '.join(self.text.split()))})"
+
+
+class Regex(Grammar):
+    """The spec of `Grammar(…, "regex")`."""
+
+    label: ClassVar[str] = "regex"
+
+
+class JsonSchema(Grammar):
+    """The spec of `Grammar(…, "json-schema")`."""
+
+    label: ClassVar[str] = "json-schema"
+
+
+@lru_cache(CACHED)
+def _grammar_rule(constraint: Grammar, eos: int, vocabulary: Vocabulary) -> GrammarRule:
+    grammar = grammar_of(constraint.kind, constraint.text, vocabulary.leading)
+    return GrammarRule(grammar, vocabulary, eos, str(constraint))
+
+
 def ensure_phrases(phrases: object, name: str) -> None:
     """Require a tuple of phrases that are not empty, all of them texts or all of them tokens."""
     kinds = {type(phrase) for phrase in phrases} if isinstance(phrases, tuple) else set()
@@ -370,8 +420,10 @@ def constrained(model: Any, constraint: Constraint | None, context: Context) -> 
 
 
 CONSTRAINTS: dict[str, type[Constraint]] = {
-    kind.label: kind for kind in (Prefix, Choices, Without, WithoutExactly, With, Terms)
+    kind.label: kind
+    for kind in (Prefix, Choices, Without, WithoutExactly, With, Terms, Grammar, Regex, JsonSchema)
 }
+GRAMMARS = {"lark", "regex", "json-schema"}
 LISTS = (
     "choices",
     "without",

@@ -94,6 +94,7 @@ class Candidates(NamedTuple):
     parents: Tensor  # the slot that is extended
     tokens: Tensor
     ends: Tensor  # whether the token is the end token
+    met: Tensor  # whether all required phrases are written
 
     def at(self, index: Tensor) -> Candidates:
         return Candidates(*(x.gather(1, index) for x in self))
@@ -180,6 +181,7 @@ class BeamFrontier:
     ended: Ended
     history: History
     broken: Tensor  # [], whether a live row ever had invalid logits
+    met: Tensor | None = None  # [groups, width], whether all required phrases are written
 
     @property
     def live(self) -> Tensor:
@@ -212,6 +214,7 @@ class BeamFrontier:
             ended=kept.merge(newly_ended),
             history=self.history.append(chosen.tokens, chosen.parents),
             broken=self.broken | (predicted.norm.isnan() & self.live).any(),
+            met=None if predicted.progress is None else chosen.met,
         )
         return advanced, rows_from(chosen.parents, self.tokens.shape[1])
 
@@ -223,7 +226,8 @@ class BeamFrontier:
         with the parent's score, small differences would be rounded away.
         """
         children, tokens = self._children(predicted)
-        return self._chosen(children, tokens, descending(self.rank(children).flatten(1)))
+        order = descending(self.rank(children).flatten(1))
+        return self._chosen(children, tokens, order, torch.ones_like(order, dtype=torch.bool))
 
     def _allocated(self, predicted: Prediction) -> Candidates:
         """Return extensions in the order of dynamic beam allocation (Post & Vilar, 2018).
@@ -253,7 +257,8 @@ class BeamFrontier:
         last = turns.amax() + 1
         turns = torch.where(possible, turns, last)
         by_turn = descending(-turns * (banks.amax() + 1) + banks)
-        return self._chosen(children, tokens.clamp(min=0), order.gather(1, by_turn))
+        met = counts == progress.lengths.sum(-1)[:, :1]
+        return self._chosen(children, tokens.clamp(min=0), order.gather(1, by_turn), met)
 
     def _children(self, predicted: Prediction) -> tuple[Tensor, Tensor]:
         """Return the width + 1 best children of each slot, their scores and their tokens."""
@@ -266,8 +271,11 @@ class BeamFrontier:
         children = self.scores[..., None] + log_probs
         return children.masked_fill(~self.live[..., None], -torch.inf), tokens
 
-    def _chosen(self, children: Tensor, tokens: Tensor, order: Tensor) -> Candidates:
-        """Return the first 2 · width children [groups, width, n] in an order [groups, …]."""
+    def _chosen(self, children: Tensor, tokens: Tensor, order: Tensor, met: Tensor) -> Candidates:
+        """Return the first 2 · width children [groups, width, n] in an order [groups, …].
+
+        met: [groups, width · n], whether all required phrases are written.
+        """
         width = self.beam.width
         chosen = order[:, : 2 * width]
         scores, chosen_tokens = (x.flatten(1).gather(1, chosen) for x in (children, tokens))
@@ -276,6 +284,7 @@ class BeamFrontier:
             parents=chosen // children.shape[-1],
             tokens=chosen_tokens,
             ends=chosen_tokens == self.eos,
+            met=met.gather(1, chosen),
         )
         missing = max(0, width - scores.shape[1])
         return Candidates(
@@ -293,6 +302,7 @@ class BeamFrontier:
             scores=self.scores[index],
             ended=Ended(*(x[index] for x in self.ended)),
             history=self.history.groups(index),
+            met=None if self.met is None else self.met[index],
         )
 
     def hypotheses(self) -> Hypotheses:
@@ -309,6 +319,9 @@ class BeamFrontier:
         hypotheses = self.history.trace(
             merged.parents, lengths, finished.expand_as(lengths), merged.scores, self.pad
         )
+        if self.met is not None:  # those that have ended have met all
+            met = torch.cat([torch.ones_like(self.ended.exists), self.met], 1)
+            hypotheses = replace(hypotheses, met=met)
         best = torch.arange(self.beam.nbest, device=slots.device).expand(len(lengths), -1)
         return hypotheses.best_first().at(best)
 

@@ -237,6 +237,9 @@ def _value(name: str, value: Any, schema: Schema, limits: Limits) -> Any:
         case {"type": "number", "minimum": minimum}:
             value = parse_value(name, value, float) if isinstance(value, str) else value
             ensure_number(name, value, minimum=minimum)
+        case {"type": "object"}:
+            if not isinstance(value, dict):
+                raise InvalidInput(f"{name} must be a JSON object, not {brief(value, 60)}")
         case {"oneOf": [text, _]}:
             _ensure_texts(name, texts_of(value), text, limits)
         case _:

@@ -16,6 +16,7 @@ from npad.hypotheses import Hypotheses, Hypothesis
 from npad.model import Capabilities, Model, device_of
 from npad.noise.random import stable_hash
 from npad.pipelines.outputs import Output, TooLong
+from npad.pipelines.pipeline import Prefixed
 from npad.pipelines.translation import Translator
 from npad.rescoring.teacher_forcing import read_positions
 from npad.search.observing import Progress, observed_by
@@ -42,7 +43,7 @@ class ServedOutput(NamedTuple):
 
 
 def decode_request(
-    model: ServedModel, texts: list[str], decoding: Decoding, listed: int = 0
+    model: ServedModel, texts: Sequence[str | Prefixed], decoding: Decoding, listed: int = 0
 ) -> QueuedRequest:
     """Return a request that decodes texts, together with others that are decoded alike.
 
@@ -50,13 +51,15 @@ def decode_request(
 
     Args:
         model: the model.
-        texts: the texts of a request.
+        texts: the texts of a request, which may have prefixes.
         decoding: how they are decoded.
         listed: hypotheses of each text whose tokens are shown.
     """
     translator = model.text
 
-    def run(payloads: Sequence[tuple[list[str], int]]) -> list[list[ServedOutput] | InvalidInput]:
+    def run(
+        payloads: Sequence[tuple[Sequence[str | Prefixed], int]],
+    ) -> list[list[ServedOutput] | InvalidInput]:
         distinct = list(dict.fromkeys(text for texts, _ in payloads for text in texts))
         parts = [[text] for text in distinct] if decoding.decoder.sequential else [distinct]
         outcomes = [outcome for part in parts for outcome in _decode(translator, part, decoding)]
@@ -81,7 +84,7 @@ def _result(
 
 
 def _decode(
-    translator: Translator, texts: list[str], decoding: Decoding
+    translator: Translator, texts: Sequence[str | Prefixed], decoding: Decoding
 ) -> Iterator[ServedOutput | InvalidInput]:
     """Yield the outcome of each of these distinct texts."""
     counter = CallCounter()
@@ -98,7 +101,8 @@ def _decode(
         elif decoder.sequential:  # not all of its steps are observed, but the text is alone
             yield ServedOutput(outcome, Calls(counted.search, counted.rescoring))
         else:
-            calls = counter.calls.get(stable_hash(text), 0)
+            source = text.source if isinstance(text, Prefixed) else text
+            calls = counter.calls.get(stable_hash(source), 0)
             prefixes = distinct_prefixes(hypotheses_of(outcome)) if rescored else 0
             yield ServedOutput(outcome, Calls(calls, prefixes))
 

@@ -24,6 +24,9 @@ class Limits:
     audio_seconds: float = 600.0  # length of a recording
     texts: int = 64  # texts of a request
     characters: int = 10_000  # characters of a text
+    phrases: int = 64  # phrases that a constraint forbids or requires
+    phrase_characters: int = 200  # characters of one, and of a choice
+    choices: int = 10_000  # texts of a closed set
     rows: int = 1024  # rows that a text may take: chains × width, or samples
     mbr_rows: int = 256  # rows of a text whose candidates MBR compares, each with each
     budget: int = 100_000  # model calls of exact search

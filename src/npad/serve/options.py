@@ -12,6 +12,7 @@ from functools import cache
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
+from npad.constraints.kinds import GRAMMARS, Constraint, both, constraint_named
 from npad.distributions import DISTRIBUTIONS
 from npad.errors import InvalidInput
 from npad.model import Model
@@ -93,6 +94,32 @@ def decoding_for(
     if hasattr(decoding.decoder, "nbest"):
         decoding = decoding_from({**given, "nbest": listed}, defaults, default)
     return decoding, listed
+
+
+def constraint_for(given: Mapping[str, Any] | None, limits: Limits) -> Constraint | None:
+    """Return the constraint of a request: names with a text or a list of texts.
+
+    A glossary, `terms`, has pairs instead of texts: `{"computer": "Rechner"}`.
+
+    Raises:
+        InvalidInput: there is no such constraint, or a value breaks a rule or a limit.
+    """
+    constraint: Constraint | None = None
+    for name, value in (given or {}).items():
+        if isinstance(value, dict):
+            value = [f"{source}\t{target}" for source, target in value.items()]
+        texts = value if isinstance(value, list) else [value]
+        most = limits.choices if name == "choices" else limits.phrases
+        if not all(isinstance(text, str) for text in texts) or len(texts) > most:
+            rule = f"{name} must be a text, or a list of at most {most:,} texts"
+            raise InvalidInput(f"the constraint {rule}, not {brief(value, 60)}")
+        longest = limits.characters if name in GRAMMARS else limits.phrase_characters
+        if any(len(text) > longest for text in texts):
+            raise InvalidInput(
+                f"texts of the constraint {name} have {longest:,} characters at most"
+            )
+        constraint = both(constraint, constraint_named(name, texts))
+    return constraint
 
 
 def _plain(name: str, value: Any, option: Option | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from starlette.responses import Response
@@ -11,12 +12,13 @@ from starlette.responses import Response
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
 from npad.pipelines.outputs import Output
+from npad.pipelines.pipeline import with_prefixes
 from npad.serve.bodies import ANY_TEXT, MODEL, TEXT, TEXTS, texts_of
 from npad.serve.decoding import ServedOutput, decode_request, finite, read_tokens
 from npad.serve.events import EventStream
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel, trust_in
-from npad.serve.options import decoding_for
+from npad.serve.options import constraint_for, decoding_for
 from npad.serve.service import CheckedRequest, Service, as_json, explained, operation
 from npad.serve.streaming import stream_of
 from npad.signatures import signature
@@ -24,6 +26,15 @@ from npad.validation import brief
 
 BEAM = 5  # width without alternatives
 AUTO = "auto"
+PREFIXES = {
+    "oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+    "description": "what the output begins with; one per text",
+}
+CONSTRAINT = {
+    "type": "object",
+    "description": "what every output must satisfy: names with a text or a list of texts",
+    "examples": [{"without": ["Handy"]}],
+}
 NAMES = {
     "cs": "Czech",
     "de": "German",
@@ -36,18 +47,29 @@ NAMES = {
 SECONDS = {"type": "number", "minimum": 0}
 
 
-@operation("POST", "/v1/decode", needs={"text": TEXTS}, takes={"model": MODEL}, decodes=True)
+@operation(
+    "POST",
+    "/v1/decode",
+    needs={"text": TEXTS},
+    takes={"model": MODEL, "prefix": PREFIXES, "constraint": CONSTRAINT},
+    decodes=True,
+)
 async def decode(service: Service, asked: CheckedRequest) -> Response:
     """Decode texts with any decoder; n-best with clean scores."""
     start = time.monotonic()
     model = service.model(asked.values["model"])
     decoding, listed = decoding_for(model.model, asked.options, service.limits)
-    queued = decode_request(model, texts_of(asked.values["text"]), decoding, listed)
+    constraint = constraint_for(asked.values["constraint"], service.limits)
+    decoding = replace(decoding, constraint=constraint)
+    texts: list[Any] = texts_of(asked.values["text"])
+    if asked.values["prefix"] is not None:
+        texts = with_prefixes(texts, texts_of(asked.values["prefix"]), "text")
+    queued = decode_request(model, texts, decoding, listed)
     outputs = await service.outcome(asked, model, queued)
     return as_json(
         {
             "model": model.id,
-            "signature": signature(decoding.decoder, model.model),
+            "signature": signature(decoding.decoder, model.model, constraint),
             "results": [_decoded(output) for output in outputs],
             "seconds": round(time.monotonic() - start, 4),
         }

@@ -1,0 +1,1 @@
+"""Terminology: what required terms do to exact match and BLEU."""
