@@ -113,7 +113,7 @@ BY_FOLDER = {
         "metrics": "serve_routes",
         "model_thread": "serve_batching serve_routes",
         "models": "serve_routes serve_batching",
-        "options": "serve_options serve_limits",
+        "options": "serve_options serve_limits serve_routes",
         "security": "serve_security serve_limits",
         "server": "serve_protocol serve_connections serve_limits serve_cli",
         "service": "serve_protocol serve_security serve_limits serve_bad_input",

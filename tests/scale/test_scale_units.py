@@ -163,4 +163,4 @@ def test_of_divided_chains_the_driver_selects(parts, selector, sent):
     decoding = Decoding(NPAD(chains=7, selector=selector))
     units = list(units_of(["a", "b", "c"], decoding, 2, parts))
     assert len(units) == 2 * parts
-    assert {unit.decoding.decoder.selector for unit in units} == {sent}
+    assert {unit.decoding.decoder.selector for unit in units} == {sent}  # type: ignore[attr-defined]
