@@ -1,4 +1,4 @@
-"""Grammars: the tokens that may follow are those that an allowed text goes on with."""
+"""Grammars: the tokens that may follow are those with which an allowed text continues."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def command(
         Path | None,
         option(
             "Image file for the attention over the picture, one panel per word; or a folder, "
-            "a file each.",
+            "for one file per picture.",
             panel=OUTPUT,
         ),
     ] = None,
@@ -106,7 +106,7 @@ def command(
 
 
 def picture_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the files, and in the place of each folder the pictures in it, by name.
+    """Return the files, and in place of each folder the pictures in it, by name.
 
     Raises:
         InvalidInput: a folder has no picture, or cannot be read; a path is an archive.

@@ -135,7 +135,7 @@ def compares(**defaults: Any) -> Callable[[Callable[..., None]], Expanded]:
         defaults: options that differ from the decoders' defaults.
     """
     text = (
-        "Only this decoder, by name or as beam(width=3); several times for several. "
+        "Only this decoder, by name or as beam(width=3); repeat it for several. "
         "The first is what the others are compared with on a test set."
     )
     choice = _keyword("decoder", None, Annotated[list[str] | None, _decoder_option(text)])

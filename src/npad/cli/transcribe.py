@@ -50,8 +50,8 @@ def command(
     model: Annotated[
         str,
         option(
-            "`whisper-tiny.en`, which `npad fetch` brings, `hf:NAME_OR_PATH`, a Whisper model "
-            "of Hugging Face, or a folder of `npad train --task speech`.",
+            "`whisper-tiny.en` (by `npad fetch`), `hf:NAME_OR_PATH` of a Whisper model, or a "
+            "folder of `npad train --task speech`.",
             "--model",
             "-m",
             complete=complete_model,
@@ -63,12 +63,16 @@ def command(
     ] = None,
     output: Annotated[
         Path | None,
-        option("File to write instead of stdout; or a folder, a file each.", "--output", "-o"),
+        option(
+            "File to write instead of stdout; or a folder, for one file per recording.",
+            "--output",
+            "-o",
+        ),
     ] = None,
     form: Annotated[
         str,
         option(
-            "`text`, a line each; `json`, an object each with times; `windows`, an object per "
+            "`text` or `json`, a line or an object with times per recording; `windows`, one per "
             "window with scores; `srt` or `vtt`.",
             "--format",
             names=TRANSCRIPTS,
