@@ -100,7 +100,6 @@ BY_FOLDER = {
         "run": "training_mistakes training_damage",
         "sources": "augmentation prepare media",
         "store": "prepare training_damage media",
-        "targets": "actor_teacher",
         "update": "training_updates",
         "validation": "validation training_mistakes training_damage",
     },
