@@ -42,7 +42,7 @@ from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Output, Translator, load
 from npad.cli.outputs import write_outputs
-from npad.cli.terminal import Decoded
+from npad.cli.terminal import Bar
 from npad.pipelines import pipeline as pipelines
 from npad.pipelines.overlap import Background, Inline
 from npad.pipelines.pipeline import WINDOW_BATCHES
@@ -170,7 +170,7 @@ def translate_file(pipeline: Pipeline, runner: Callable[[], Any], text: Path, ou
                 read_lines(text),
                 Decoding(pipeline.decoder, pipeline.length, pipeline.max_rows),
                 write,
-                Decoded(lambda *state: None, "", 0),
+                Bar(lambda *state: None),
                 flush=file.flush,
                 refuse=refuse,
                 ahead=True,

@@ -243,7 +243,7 @@ class Orthogonal(Distribution):
 
 
 DISTRIBUTIONS = Registry(
-    "noise",
+    "distribution",
     Distribution,
     *(Gaussian, Uniform, Laplace, StudentT, Dropout, Fixed, Antithetic, Orthogonal),
 )

@@ -17,6 +17,8 @@ a worker is slow to start, and npad waits for it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class NpadError(Exception):
@@ -79,3 +81,14 @@ class StorageError(NpadError, OSError):
 
 class TrainingError(NpadError, RuntimeError):
     """Training cannot continue; the last good checkpoint is kept."""
+
+
+@contextmanager
+def noting_interrupts(note: Callable[[], str]) -> Iterator[None]:
+    """Add to an interrupt how the work continues; an empty note adds nothing."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if text := note():
+            error.add_note(text)
+        raise

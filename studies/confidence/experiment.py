@@ -22,14 +22,14 @@ from npad.evaluate.risk import (
 )
 from npad.metrics.metric import FloatArray
 from npad.reproduce.record import Record
-from npad.signals import LogProbPerToken, Signal
+from npad.signals import DEFAULT, SIGNALS, Signal
 from npad.specs import spec
 from npad.storage.confidence import PLAIN
 from studies.confidence.decoding import ROWS
-from studies.confidence.tasks import GREEDY, LOG_P, SELECTORS, Part, Task
+from studies.confidence.tasks import GREEDY, LOG_P, SELECTORS, Outputs, Part, Task
 
 FAMILIES = ("posterior", "similarity", "sure-similarity")
-SHARES = tuple(np.arange(0.05, 1.0, 0.05).round(2).tolist())  # of inputs that are decoded again
+SHARES = tuple(np.arange(0.1, 1.0, 0.1).round(2).tolist())  # of inputs that are decoded again
 BEAM = f"beam {ROWS}"
 BUDGETS = (0.5, 1.0)  # shares of a beam's model calls
 CURVE = 40  # points of a plotted curve
@@ -139,19 +139,24 @@ class Escalation:
         part: the inputs.
         first: decoder and selector.
         second: decoder and selector.
+        signal: how sure the first one is.
     """
 
-    def __init__(self, part: Part, first: tuple[str, str], second: tuple[str, str]) -> None:
-        self.part = part
+    def __init__(
+        self,
+        part: Part,
+        first: tuple[str, str],
+        second: tuple[str, str],
+        signal: Signal = DEFAULT,
+    ) -> None:
         found, places = part.outputs[first[0]], part.outputs[first[0]].chosen(first[1])
-        signal = LogProbPerToken()
         pairs = zip(found.lists, places, strict=True)
         self.confidence = np.array([signal(c[i], c) for c, i in pairs])
         self.texts = part.texts(*first), part.texts(*second)
         self.calls = found.calls, part.outputs[second[0]].calls
 
     def threshold(self, share: float) -> float:
-        """Return the log p per token that a share of the outputs is below."""
+        """Return the signal that a share of the outputs is below."""
         return float(np.quantile(self.confidence, share))
 
     def outputs(self, threshold: float) -> list[str]:
@@ -163,6 +168,12 @@ class Escalation:
         """Return the mean model calls of an input."""
         first, second = self.calls
         return float((first + (self.confidence < threshold) * second).mean())
+
+
+def signals_for(outputs: Outputs) -> tuple[str, ...]:
+    """Return the signals that can say how sure a first decoder is."""
+    listed = any(len(candidates) > 1 for candidates in outputs.lists)
+    return (PLAIN, "posterior", "posterior(weights=count)") if listed else (PLAIN,)
 
 
 def measure_escalation(task: Task, budget: float) -> dict[str, Any]:
@@ -179,18 +190,18 @@ def measure_escalation(task: Task, budget: float) -> dict[str, Any]:
     affordable = [system for system in task.fixed if costs[system] <= limit]
     fixed = max(affordable, key=lambda system: sign * scored[system])
     best: tuple[Any, ...] = (-np.inf,)
-    for first in affordable:
-        for second in task.fixed:
-            if costs[second] <= costs[first]:
-                continue
-            policy = Escalation(valid, first, second)
+    pairs = [(a, b) for a in affordable for b in task.fixed if costs[b] > costs[a]]
+    for first, second in pairs:
+        for name in signals_for(valid.outputs[first[0]]):
+            policy = Escalation(valid, first, second, SIGNALS.parse(name))
             for share in SHARES:
                 threshold = policy.threshold(share)
                 if policy.cost(threshold) <= limit:
                     score = sign * _score(valid, policy.outputs(threshold))
-                    best = max(best, (score, first, second, share, threshold), key=lambda b: b[0])
-    _, first, second, share, threshold = best
-    policy = Escalation(test, first, second)
+                    found = score, first, second, share, threshold, name
+                    best = max(best, found, key=lambda policy: policy[0])
+    _, first, second, share, threshold, name = best
+    policy = Escalation(test, first, second, SIGNALS.parse(name))
     outputs = policy.outputs(threshold)
     strongest = max(
         (system for system in task.fixed if costs[system] >= costs[BEAM, LOG_P]),
@@ -201,6 +212,7 @@ def measure_escalation(task: Task, budget: float) -> dict[str, Any]:
         "first": first,
         "second": second,
         "share": share,
+        "signal": name,
         "again": float((policy.confidence < threshold).mean()),
         "score": _score(test, outputs),
         "calls": policy.cost(threshold),
@@ -226,7 +238,7 @@ def measure_curve(task: Task) -> dict[str, Any]:
     }
     policy = Escalation(test, (GREEDY, LOG_P), (BEAM, LOG_P))
     escalated = []
-    for share in (0.0, *SHARES[1::2]):
+    for share in (0.0, *SHARES):
         threshold = policy.threshold(share)
         escalated.append((policy.cost(threshold), _score(test, policy.outputs(threshold))))
     return {"fixed": points, "escalated": escalated}

@@ -40,8 +40,7 @@ from npad.text.subwords import Detokeniser
 from npad.training.batches import Buckets
 from npad.training.loop import OUT_OF_TIME, Loop
 from npad.training.store import PairCorpus
-from npad.training.targets import pairs_of
-from npad.training.teacher import BeamOutputs, Teacher, decode_sources
+from npad.training.teacher import BeamOutputs, Teacher, decode_sources, pairs_of
 from npad.training.update import ActorUpdater, ModelUpdater, Updater
 from npad.training.validation import GreedySearch, Steering, Validation
 from npad.version import __version__

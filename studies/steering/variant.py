@@ -13,8 +13,7 @@ from npad.errors import InvalidInput
 from npad.models.actors import KINDS
 from npad.training.recipe import Recipe
 from npad.training.store import PairCorpus
-from npad.training.targets import candidates_needed
-from npad.training.teacher import Teacher
+from npad.training.teacher import Teacher, candidates_needed
 from npad.validation import ensure_choice
 
 SETS = ("seen", "varied", "more")

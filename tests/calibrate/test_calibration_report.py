@@ -7,13 +7,12 @@ import re
 import pytest
 
 from npad.calibrate.report import (
-    page,
     plot,
-    read_record,
     table_rows,
 )
 from npad.evaluate import plots
 from runs import ROOT
+from studies.calibration import page, read_record
 
 FOLDER = ROOT / "docs/results/calibrate"
 

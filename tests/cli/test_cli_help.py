@@ -161,7 +161,7 @@ def test_other_shells_show_what_a_decoder_does(shell):
         ("train-actor", "annealed to zero"),
         ("train-actor", "--data PATH"),
         ("translate", "One JSON object per source: outputs"),
-        ("transcribe", "an object each with times"),
+        ("transcribe", "an object with times per recording"),
     ],
 )
 def test_help_says_what_an_option_takes_and_writes(command, text, printed_here, monkeypatch):

@@ -8,7 +8,7 @@ import npad as package
 from npad import NPAD, Greedy, Noise
 from npad.cli import terminal
 from npad.cli.outputs import write_outputs
-from npad.cli.terminal import Decoded, Notes, clock_time
+from npad.cli.terminal import Bar, Notes, clock_time
 from npad.pipelines.pipeline import on_decoded
 from npad.search.request import Decoding
 
@@ -50,7 +50,7 @@ def test_progress_never_moves_back():
         ["", "", "danke", "", "na ja"],
         Decoding(Greedy()),
         lambda *_: None,
-        Decoded(lambda *state: shown.append(state[1]), "translating", 5),
+        Bar(lambda *state: shown.append(state[1]), "translating", 5),
         window=3,
     )
     assert shown == sorted(shown)

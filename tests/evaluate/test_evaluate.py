@@ -11,7 +11,7 @@ from cases import counting_tokeniser
 from media_models import draw, random_model
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Sampling
 from npad.evaluate.bootstrap import paired
-from npad.evaluate.report import NLL, compare, distinct, evaluate
+from npad.evaluate.report import NLL, Evaluation, compare, distinct
 from npad.metrics.metric import LogProb, Scorer
 from npad.metrics.registry import METRICS
 from npad.models.table import TableModel
@@ -57,7 +57,7 @@ TRANSCRIBER = Transcriber(
 @pytest.mark.parametrize("name", ["beam", "npad", "sampling"])
 def test_figures_are_those_of_the_translations(name):
     decoding = DECODINGS[name]
-    report, outputs = evaluate(TOY, PHRASES, REFERENCES, decoding)
+    report, outputs = Evaluation(TOY, PHRASES, REFERENCES).evaluate(decoding)
     assert outputs == TOY.translate(PHRASES, decoding.decoder)
     texts = [output.text for output in outputs]
     assert report.scores[NLL].value == pytest.approx(-sum(o.log_prob for o in outputs) / 4)
@@ -75,7 +75,7 @@ def test_figures_are_those_of_the_translations(name):
 
 
 def test_figures_are_those_of_the_captions(captioner, pictures):
-    report, outputs = evaluate(captioner, pictures, CAPTIONS, Decoding(Beam(3), 9))
+    report, outputs = Evaluation(captioner, pictures, CAPTIONS).evaluate(Decoding(Beam(3), 9))
     assert outputs == captioner.caption(pictures, Beam(3), 9)
     texts = [output.text for output in outputs]
     record = report.to_json()
@@ -83,13 +83,13 @@ def test_figures_are_those_of_the_captions(captioner, pictures):
     assert record["captions"] == len(set(texts))
     assert record["bleu"] == report.scores["bleu4"].value
     with pytest.raises(InvalidInput, match="2 pictures and 3 references"):
-        evaluate(captioner, pictures[:2], CAPTIONS, Decoding(Greedy(), 9))
+        Evaluation(captioner, pictures[:2], CAPTIONS).evaluate(Decoding(Greedy(), 9))
 
 
 def test_figures_are_those_of_the_transcripts():
     recordings = [torch.ones(50), torch.ones(150), torch.ones(60)]
     said = ["one two", "One, two!", "two"]
-    report, outputs = evaluate(TRANSCRIBER, recordings, said, Decoding(Greedy()))
+    report, outputs = Evaluation(TRANSCRIBER, recordings, said).evaluate(Decoding(Greedy()))
     assert [output.text for output in outputs] == ["1 two", "1", "1 two"]
     record = report.to_json()
     assert (record["errors"], record["words"], record["wer"]) == (2, 5, pytest.approx(40.0))
@@ -109,7 +109,7 @@ def test_every_metric_measures_every_medium(name, captioner, pictures):
         (captioner, pictures, CAPTIONS, Decoding(Greedy(), 9)),
     ]
     for pipeline, sources, references, decoding in cases:
-        report, outputs = evaluate(pipeline, sources, references, decoding, [name])
+        report, outputs = Evaluation(pipeline, sources, references, [name]).evaluate(decoding)
         texts, log_probs = zip(*((o.text, o.log_prob) for o in outputs), strict=True)
         statistics = Scorer(METRICS[name], references).statistics(texts, log_probs)
         assert report.scores[name] == paired(METRICS[name], [statistics], weights=(1,))
@@ -123,7 +123,7 @@ def test_comparison_is_evaluation_and_paired_bootstrap(name):
     assert list(reports) == list(DECODINGS)
     metric = METRICS[name]
     for label, report in reports.items():
-        alone, _ = evaluate(TOY, sources, references, DECODINGS[label], [name])
+        alone, _ = Evaluation(TOY, sources, references, [name]).evaluate(DECODINGS[label])
         assert (report.scores, report.calls) == (alone.scores, alone.calls)
         if label == "greedy":
             assert not report.gains
@@ -136,7 +136,8 @@ def test_comparison_is_evaluation_and_paired_bootstrap(name):
 
 def test_interval_shrinks_with_the_test_set():
     small, large = (
-        evaluate(TOY, PHRASES * n, REFERENCES * n, DECODINGS["greedy"])[0] for n in (5, 80)
+        Evaluation(TOY, PHRASES * n, REFERENCES * n).evaluate(DECODINGS["greedy"])[0]
+        for n in (5, 80)
     )
     narrow, wide = large.scores[NLL], small.scores[NLL]
     assert wide.low < wide.value < wide.high
@@ -167,4 +168,4 @@ def test_distinct_is_different_over_all():
 def test_sources_that_cannot_be_evaluated_are_refused(pipeline, sources, references, message):
     translator = npad.load("en-de") if "characters" in message else pipeline
     with pytest.raises(InvalidInput, match=message):
-        evaluate(translator, sources, references, Decoding(Beam()))
+        Evaluation(translator, sources, references).evaluate(Decoding(Beam()))

@@ -14,7 +14,7 @@ from npad import Beam, Greedy
 from npad.engine.cost import Timing, clocked_by
 from npad.engine.cuda_graphs import EAGER_CALLS
 from npad.engine.devices import machine_name
-from npad.evaluate.report import evaluate, with_times
+from npad.evaluate.report import Evaluation, with_times
 from npad.evaluate.timing import time_in_turn, warm_up
 from npad.search.request import Decoding
 
@@ -61,7 +61,7 @@ def test_a_gpu_is_warm_once_its_steps_are_captured():
 
 def test_reports_have_the_time_of_one_sentence_and_of_many():
     toy, sources = npad.load("toy"), ["danke", "na ja"]
-    report, _ = evaluate(toy, sources, sources, DECODINGS["greedy"])
+    report, _ = Evaluation(toy, sources, sources).evaluate(DECODINGS["greedy"])
     assert (report.times, report.in_words()) == ((), [])
     reports = with_times(toy, sources, {"greedy": DECODINGS["greedy"]}, {"greedy": report})
     alone, many = reports["greedy"].times

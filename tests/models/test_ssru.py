@@ -12,7 +12,7 @@ from cases import assert_same
 from firefox_cases import INNER, OPTIONS, WIDTH, marian_bytes, weights
 from npad import NPAD, Beam, Noise, decode, score
 from npad.errors import InvalidInput
-from npad.models.low_precision import LowPrecision
+from npad.models.low_precision import LowPrecision, in_precision
 from npad.models.ssru import Shortlisted, SSRUTransformer
 from npad.storage.marian import read_marian
 from npad.testing import check_model
@@ -118,6 +118,10 @@ def test_a_shortlisted_model_is_the_model_without_all_other_tokens(tmp_path):
         assert_same(decode(listed, [source], decoder, max_length=6, ids=[i]), [hypotheses])
     low = LowPrecision(Shortlisted(load(tmp_path / "low.bin", dtype=torch.float32), allowed))
     decode(low, SOURCE, decoder, max_length=6)
+    whole = load(tmp_path / "whole.bin", dtype=torch.float32)
+    whole = in_precision(Shortlisted(whole, allowed), "int8-all")
+    assert whole.name.endswith("+shortlist+int8-all")
+    check_model(whole, SOURCE)
 
 
 def test_int8_weights_are_within_half_a_step_of_the_originals(tmp_path):

@@ -15,6 +15,7 @@ from firefox_cases import OPTIONS, TEXTS, save, vocabulary_bytes
 from npad.errors import InvalidInput, StorageError
 from npad.pipelines import fetching
 from npad.pipelines.loading import defaults_of
+from npad.pipelines.names import ModelReference
 from npad.scale.worker import fingerprint
 from npad.search.defaults import Defaults
 from npad.storage.regular import file_digest
@@ -117,6 +118,11 @@ def test_damaged_folders_get_one_line(folder, name, content, message):
     with pytest.raises((StorageError, InvalidInput), match=message) as caught:
         npad.load(folder)
     assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_firefox_is_packed_already(folder):
+    with pytest.raises(InvalidInput, match="cannot be packed: its files are Mozilla's, in 8 bits"):
+        ModelReference.parse(folder).require_folder("be packed")
 
 
 def test_a_model_that_is_not_fetched_yet_names_the_command(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from cases import counting_tokeniser
 from npad import NPAD, Beam, BestOf, Greedy, LengthNormalised, Noise, Sampling
 from npad.errors import StorageError
 from npad.evaluate.entropy import entropy_by_step
-from npad.evaluate.report import evaluate
+from npad.evaluate.report import Evaluation
 from npad.models import toy
 from npad.reproduce import reproduce
 from npad.reproduce.bench import Bench, EvaluationSet, decoder_signature
@@ -105,7 +105,7 @@ def test_a_form_describes_nested_values(value, form, matches):
 )
 def test_a_row_has_the_figures_of_evaluate(decoder, tmp_path):
     row = bench(tmp_path).row("test", decoder)
-    report, outputs = evaluate(TOY, PHRASES[::-1], REFERENCES[::-1], Decoding(decoder))
+    report, outputs = Evaluation(TOY, PHRASES[::-1], REFERENCES[::-1]).evaluate(Decoding(decoder))
     expected = report.to_json()
     names = "sentences nll bleu length_ratio finished calls rescored signature"
     for name in names.split():

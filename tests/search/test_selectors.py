@@ -118,7 +118,7 @@ ANSWERS = {(5, 6): "x = 3", (5, 6, 7, 8): "3, or 4", (9,): "none", (5, 6, 7): "i
         (Vote("count", text=lambda tokens: str(len(tokens) > 2)), [2, 5, 2, 5]),
         (Vote("count"), [1, 2, 1, 3]),  # tokens, without a text
     ],
-    ids=repr,
+    ids=["last match", "group", "text", "tokens"],
 )
 def test_a_vote_adds_the_counts_of_equal_answers(vote, shares):
     assert vote(FOUR).tolist() == [pytest.approx([share / 7 for share in shares])]

@@ -9,8 +9,7 @@ from npad import Beam, InvalidInput, decode
 from npad.metrics.registry import METRICS
 from npad.storage import checkpoint
 from npad.training.actors import read_texts
-from npad.training.targets import pairs_of
-from npad.training.teacher import BeamOutputs, Teacher, decode_sources
+from npad.training.teacher import BeamOutputs, Teacher, decode_sources, pairs_of
 from steered_cases import ending, random_sources
 
 

@@ -16,8 +16,7 @@ from npad.training.actors import ACTOR_RECIPE, ActorPlan, resume_actor, train_ac
 from npad.training.batches import nll
 from npad.training.loop import Loop, Watch
 from npad.training.recipe import Recipe
-from npad.training.targets import pairs_of
-from npad.training.teacher import Teacher, decode_sources
+from npad.training.teacher import Teacher, decode_sources, pairs_of
 from npad.training.update import ActorUpdater, dropping
 from npad.training.validation import GreedySearch, Steering
 from runs import Enough, kill_when, log_without_time, reversal, text_files, weights

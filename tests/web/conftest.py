@@ -15,7 +15,7 @@ from browsing import BROWSERS, ROOT, find_browser, settle
 
 # `make test-web` fetches it.
 AXE = Path(os.environ.get("AXE", ROOT / ".venv/axe/node_modules/axe-core/axe.min.js"))
-PATIENCE = 60  # seconds for the server to load its models
+PATIENCE = 60  # seconds for the server to load its models, and for a page to show a search
 
 
 @pytest.fixture(scope="session")
@@ -93,7 +93,7 @@ def visit(browser, server):
         context = browser.new_context(**{"reduced_motion": "reduce", **visitor})
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(1000 * PATIENCE)
         page.on(
             "console",
             lambda message: (

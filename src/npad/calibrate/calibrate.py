@@ -153,7 +153,10 @@ class Calibration:
     @property
     def frontier(self) -> list[str]:
         """The candidates of the last rung that none within the budget beats for less."""
-        return frontier(_within(self.rungs[-1].points, self.options.budget))
+        points = self.rungs[-1].points.items()
+        return frontier(
+            {name: point for name, point in points if point.cost <= self.options.budget}
+        )
 
     @property
     def cheaper(self) -> str | None:
@@ -310,10 +313,6 @@ def _ladders(candidates: Sequence[Candidate]) -> list[list[str]]:
     for candidate in candidates:
         ladders.setdefault(candidate.ladder, []).append(candidate.name)
     return list(ladders.values())
-
-
-def _within(points: Mapping[str, Outcome], budget: float) -> dict[str, Outcome]:
-    return {name: point for name, point in points.items() if point.cost <= budget}
 
 
 def _ranking(rungs: Sequence[Rung], budget: float) -> list[str]:

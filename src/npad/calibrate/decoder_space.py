@@ -90,10 +90,9 @@ class DecoderSpace:
 
     def candidates(self) -> list[Candidate]:
         """Return all candidates; those of a ladder in order of size."""
-        plain: list[Iterator[Candidate]] = [self._greedy(), self._beams(), self._samples()]
-        noisy: list[Iterator[Candidate]] = [self._npad_over_greedy(), self._npad_over_beams()]
-        steered = [self._steered()] if self.capabilities.steer is not None else []
-        return [candidate for part in (*plain, *steered, *noisy) for candidate in part]
+        greedy = Candidate("greedy", "greedy", Greedy(), "greedy")
+        steered = self._steered() if self.capabilities.steer is not None else ()
+        return [greedy, *self._beams(), *self._samples(), *steered, *self._npads()]
 
     def sigma_candidates(self, decoder: NPAD) -> list[Candidate]:
         """Return a given NPAD at every σ₀, each a family, and its inner decoder alone."""
@@ -103,9 +102,6 @@ class DecoderSpace:
             Candidate(name, name, replace(decoder, noise=replace(decoder.noise, sigma=sigma)), name)
             for name, sigma in names.items()
         ]
-
-    def _greedy(self) -> Iterator[Candidate]:
-        yield Candidate("greedy", "greedy", Greedy(), "greedy")
 
     def _beams(self) -> Iterator[Candidate]:
         beams = [(f"beam {w}", Beam(w)) for w in WIDTHS]
@@ -139,12 +135,10 @@ class DecoderSpace:
             inner = "steered greedy", SteeredSearch()
             yield from self._npad("NPAD over steered", *inner, CHAINS, noise_name, noise)
 
-    def _npad_over_greedy(self) -> Iterator[Candidate]:
+    def _npads(self) -> Iterator[Candidate]:
         schedules = (Annealed(), SIGMA_FACTORS), (Constant(), CONSTANT_FACTORS)
         for noise_name, noise in self._noises(*schedules):
             yield from self._npad("NPAD", "greedy", Greedy(), CHAINS, noise_name, noise)
-
-    def _npad_over_beams(self) -> Iterator[Candidate]:
         for width in INNER_WIDTHS:
             for noise_name, noise in self._noises((Annealed(), SIGMA_FACTORS[1:3])):
                 inner = f"beam {width}", Beam(width)

@@ -1,27 +1,16 @@
-"""What `npad calibrate` found: a record for JSON, a table, sentences, a plot and a page.
-
-python -m npad.calibrate.report FOLDER
-
-writes FOLDER/README.md and FOLDER/frontier.png from FOLDER/calibration.json, the output of
-`npad calibrate --json`.
-"""
+"""What `npad calibrate` found: a record for JSON, a table, sentences and a plot."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from npad.calibrate.calibrate import Calibration
 from npad.engine.cost import SHORT_UNITS
-from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import RESAMPLES, SIGNIFICANT, Comparison, Difference
 from npad.evaluate.plots import Curve, Panel, Point, curves
-from npad.reproduce.markdown import markdown_table
-from npad.storage.atomic import write_atomic
-from npad.storage.regular import parse_json, read_bytes
 
 # The colour and shade of each family in the plot.
 FAMILIES = {
@@ -48,7 +37,6 @@ p            of that difference, two-sided: paired bootstrap, corrected by Holm
 FRACTIONS = {3 / 4: "three quarters", 2 / 3: "two thirds", 1 / 2: "half", 2 / 5: "two fifths"}
 FRACTIONS |= {1 / 3: "a third", 1 / 4: "a quarter", 1 / 5: "a fifth", 1 / 10: "a tenth"}
 LEVEL = "95 %"
-MAX_BYTES = 1 << 28
 
 Data = dict[str, Any]  # a calibration as JSON
 
@@ -242,7 +230,8 @@ def cheaper(data: Data) -> str:
     nearest = min(FRACTIONS, key=lambda fraction: abs(fraction / share - 1))
     part = FRACTIONS[nearest] if abs(nearest / share - 1) < 0.1 else f"{100 * share:.0f} %"
     name = with_cost(data, data["cheaper"])
-    return f"As good within chance, at {part} of the cost: {name}"
+    part += "" if part == "half" else " of"
+    return f"As good within chance, at {part} the cost: {name}"
 
 
 def method() -> str:
@@ -278,7 +267,9 @@ def plot(data: Data, path: Path) -> None:
     }
     for family, members in families.items():
         strategy, shade = FAMILIES.get(family, ("NPAD", 1.0))
-        points = [_point(row, data["winner"]) for row in members]
+        labels = ("recommended" if row["name"] == data["winner"] else "" for row in members)
+        places = zip(members, labels, strict=True)
+        points = [Point(row["cost"], row["score"], label=label) for row, label in places]
         drawn[family] = Curve(strategy, points, shade, joined=False)
     better = "lower" if data["lower_is_better"] else "higher"
     panel = Panel(
@@ -289,55 +280,3 @@ def plot(data: Data, path: Path) -> None:
     )
     title = f"{data['model']}, {data['sentences']['search']:,} sentences"
     curves([panel], path, title, f"decoders within {data['budget']:g} {data['unit']} per sentence")
-
-
-def _point(row: Data, winner: str) -> Point:
-    return Point(row["cost"], row["score"], label="recommended" if row["name"] == winner else "")
-
-
-def page(data: Data) -> str:
-    """Return the report as a page of Markdown."""
-    parts = [
-        f"# Which decoder for {data['model']}?",
-        f"The best {data['metric']} for {data['budget']:g} {data['unit']} per sentence, found by",
-        f"```\n{data['made_by']}\n```",
-        " ".join(summary(data)),
-        "![quality against cost](frontier.png)",
-        markdown_table(header(data), table_rows(data)).strip(),
-        "```text\n" + LEGEND.format(level=LEVEL) + "```",
-        " ".join([*verdict(data), method()]),
-        f"**Recommended:** {with_cost(data, data['winner'])}",
-        f"```\n{data['command']['best']}\n```",
-        cheaper(data),
-    ]
-    if data["cheaper"] is not None:
-        parts.append(f"```\n{data['command']['cheaper']}\n```")
-    return "\n\n".join(parts) + "\n"
-
-
-def write_page(folder: Path) -> None:
-    """Write README.md and frontier.png of a folder that has calibration.json."""
-    data = read_record(folder / "calibration.json")
-    plot(data, folder / "frontier.png")
-    write_atomic(folder / "README.md", page(data))
-
-
-def read_record(path: Path) -> Data:
-    """Return what `npad calibrate --json` wrote.
-
-    Raises:
-        StorageError: the file cannot be read.
-    """
-    data: Data = parse_json(read_bytes(path, MAX_BYTES), str(path))
-    return data
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Write the report of a folder."""
-    if len(arguments) != 1:
-        raise InvalidInput("usage: python -m npad.calibrate.report FOLDER")
-    write_page(Path(arguments[0]))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

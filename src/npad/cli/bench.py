@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-import typer
 from rich.table import Table
 
 from npad.cli.decoder_options import complete_decoder, flag_of
-from npad.cli.options import Device, Precision
+from npad.cli.options import Device, Precision, option
 from npad.cli.terminal import bar, console, note
 from npad.engine.devices import PRECISIONS, device_named, ensure_computes
 from npad.errors import InvalidInput
@@ -44,58 +43,51 @@ SIZES = speed.Workload()  # of the untrained model
 MODEL_LENGTH = 200  # tokens of an output of a given model, at most, as in `npad translate`
 
 
-def _size(help: str) -> Any:
-    return typer.Option(help=help)
-
-
 def command(
     decoder: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Decoder to time, instead of the usual ones, by name or with its fields, as "
+            "beam(width=3). May be given several times.",
             "--decoder",
             "-d",
-            metavar="NAME",
-            help="Decoder to time, instead of the usual ones, by name or with its fields, as "
-            "beam(width=3). May be given several times.",
-            autocompletion=complete_decoder,
+            complete=complete_decoder,
         ),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Time this model, as `npad translate` names it, instead of an untrained one.",
             "--model",
             "-m",
             metavar="NAME",
-            help="Time this model, as `npad translate` names it, instead of an untrained one.",
         ),
     ] = None,
     input: Annotated[
         Path | None,
-        typer.Option(
-            "--input", "-i", help="Lines for --model to translate. [everyday English sentences]"
-        ),
+        option("Lines for --model to translate. [everyday English sentences]", "--input", "-i"),
     ] = None,
     device: Device = "auto",
     precision: Precision = "float32",
-    units: Annotated[int | None, _size(f"Units of the untrained model. [{SIZES.units:,}]")] = None,
+    units: Annotated[int | None, option(f"Units of the untrained model. [{SIZES.units:,}]")] = None,
     embedding: Annotated[
-        int | None, _size(f"Its embedding dimensions. [{SIZES.embedding:,}]")
+        int | None, option(f"Its embedding dimensions. [{SIZES.embedding:,}]")
     ] = None,
     vocabulary: Annotated[
-        int | None, _size(f"Its vocabulary size, in tokens. [{SIZES.vocabulary:,}]")
+        int | None, option(f"Its vocabulary size, in tokens. [{SIZES.vocabulary:,}]")
     ] = None,
-    source: Annotated[int | None, _size(f"Tokens of its sources. [{SIZES.source}]")] = None,
+    source: Annotated[int | None, option(f"Tokens of its sources. [{SIZES.source}]")] = None,
     length: Annotated[
         int | None,
-        _size(f"Tokens of an output. [{SIZES.length}; with --model, at most {MODEL_LENGTH}]"),
+        option(f"Tokens of an output. [{SIZES.length}; with --model, at most {MODEL_LENGTH}]"),
     ] = None,
-    sentences: Annotated[int | None, _size("Sentences at a time. [16; 512 on a GPU]")] = None,
-    rows: Annotated[int | None, _size("Maximum rows at a time. [1,024; 32,768 on a GPU]")] = None,
+    sentences: Annotated[int | None, option("Sentences at a time. [16; 512 on a GPU]")] = None,
+    rows: Annotated[int | None, option("Maximum rows at a time. [1,024; 32,768 on a GPU]")] = None,
     rounds: Annotated[
-        int, typer.Option(help="Timed rounds, of which the median counts.", min=1)
+        int, option("Timed rounds, of which the median counts.", min=1)
     ] = speed.ROUNDS,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per strategy, without units.")
+        bool, option("Print one JSON object per strategy, without units.", "--json")
     ] = False,
 ) -> None:
     """Measure how fast this machine decodes, strategy by strategy.

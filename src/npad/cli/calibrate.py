@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -14,8 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from npad.calibrate.calibrate import Options, Pairs, calibrate
 from npad.calibrate.decoder_space import DecoderSpace
@@ -43,12 +39,12 @@ from npad.cli.options import (
     MaxRows,
     ModelName,
     Precision,
-    completing,
+    option,
 )
-from npad.cli.terminal import bar, console
+from npad.cli.terminal import bar, console, plain_table
 from npad.engine.cost import Unit
 from npad.engine.devices import device_named
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, noting_interrupts
 from npad.evaluate.plots import ensure_plottable
 from npad.metrics.registry import metric_names
 from npad.pipelines.loading import load_as
@@ -90,76 +86,59 @@ def command(
     model: ModelName = DEFAULT_MODEL,
     calls: Annotated[
         float | None,
-        typer.Option(
-            help=f"Budget: model calls per sentence, re-scoring included. [{CALLS}]", metavar="N"
-        ),
+        option(f"Budget: model calls per sentence, re-scoring included. [{CALLS}]", metavar="N"),
     ] = None,
     milliseconds: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "Budget: milliseconds per sentence on this machine, when it is idle.",
             "--milliseconds",
             "--ms",
-            help="Budget: milliseconds per sentence on this machine, when it is idle.",
             metavar="N",
         ),
     ] = None,
-    batch: Annotated[
-        int, typer.Option(help="With --milliseconds: sentences decoded at a time.", min=1)
-    ] = 1,
+    batch: Annotated[int, option("With --milliseconds: sentences decoded at a time.", min=1)] = 1,
     metric: Annotated[
         str | None,
-        typer.Option(
-            help=f"{', '.join(metric_names())}. [bleu; wer for recordings; logprob without "
-            "references]",
-            metavar="NAME",
-            autocompletion=completing(*metric_names()),
+        option(
+            f"{', '.join(metric_names())}. [bleu; wer for recordings; logprob without references]",
+            names=metric_names(),
         ),
     ] = None,
     held_out: Annotated[
         str | None,
-        typer.Option(
-            help="Source lines to compare the best decoders on. [half of SOURCE]", hidden=True
-        ),
+        option("Source lines to compare the best decoders on. [half of SOURCE]", hidden=True),
     ] = None,
-    held_out_reference: Annotated[
-        str | None, typer.Option(help="Their references.", hidden=True)
-    ] = None,
+    held_out_reference: Annotated[str | None, option("Their references.", hidden=True)] = None,
     check_all: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Compare all decoders in the budget on the held-out lines; slow.",
             "--check-all",
-            help="Compare all decoders in the budget on the held-out lines; slow.",
             hidden=True,
         ),
     ] = False,
     sigmas: Annotated[
         str | None,
-        typer.Option(
-            metavar="N,…", help="NPAD's σ₀ to try, separated by commas. [around the default]"
-        ),
+        option("NPAD's σ₀ to try, separated by commas. [around the default]", metavar="N,…"),
     ] = None,
     split_seed: Annotated[
-        int,
-        typer.Option(help="Seed of the split and of the order of the lines.", min=0, hidden=True),
+        int, option("Seed of the split and of the order of the lines.", min=0, hidden=True)
     ] = 0,
     records: Annotated[
         Path | None,
-        typer.Option(
-            help="JSON lines that keep all outputs: the same command continues after an interrupt.",
-            rich_help_panel=OUTPUT,
+        option(
+            "JSON lines that keep all outputs: the same command continues after an interrupt.",
+            panel=OUTPUT,
         ),
     ] = None,
     plot_file: Annotated[
         Path | None,
-        typer.Option(
-            "--plot", help="Plot of quality against cost: .png, .svg, .pdf.", rich_help_panel=OUTPUT
-        ),
+        option("Plot of quality against cost: .png, .svg, .pdf.", "--plot", panel=OUTPUT),
     ] = None,
     device: Device = "auto",
     precision: Precision = "float32",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all figures as JSON.", rich_help_panel=OUTPUT)
-    ] = False,
+    as_json: Annotated[bool, option("Print all figures as JSON.", "--json", panel=OUTPUT)] = False,
     max_length: MaxLength = MAX_LENGTH,
     max_rows: MaxRows = MAX_ROWS,
     *,
@@ -211,7 +190,10 @@ def command(
     space = DecoderSpace(pipeline.model, str(options.metric), options.unit, _numbers(sigmas))
     candidates = space.candidates() if decoder is None else space.sigma_candidates(decoder)
     identity = (fingerprint(model)[:32], place, precision, max_length, max_rows)
-    with _continuable(records), bar("calibrating") as progress:
+    way_on = "the same command continues"
+    if records is None:
+        way_on = "with --records FILE, the same command continues after an interrupt"
+    with noting_interrupts(lambda: way_on), bar("calibrating") as progress:
         found = calibrate(
             pipeline,
             pairs,
@@ -263,36 +245,12 @@ def _read_part(source: str, reference: str | None) -> Pairs:
     return Pairs.checked(*read_pairs(Lines.of_file(source), Lines.of_file(reference)))
 
 
-@contextmanager
-def _continuable(records: Path | None) -> Iterator[None]:
-    """Add to an interrupt how the search continues."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        error.add_note(
-            "with --records FILE, the same command continues after an interrupt"
-            if records is None
-            else "the same command continues"
-        )
-        raise
-
-
 def _print(data: Data) -> None:
     """Print the frontier, the command line of the recommended decoder, and what it beats."""
     out = console()
     sizes = data["sentences"]
-    table = Table(
-        title=f"{data['model']}, {sizes['search']:,} and {sizes['held_out']:,} sentences",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        padding=0,
-    )
-    for i, name in enumerate(header(data)):
-        column = name.replace(": ", "\n")
-        table.add_column(column, justify="right" if i else "left", overflow="fold")
+    title = f"{data['model']}, {sizes['search']:,} and {sizes['held_out']:,} sentences"
+    table = plain_table(title, (name.replace(": ", "\n") for name in header(data)))
     for cells in table_rows(data):
         table.add_row(*cells, style="bold" if "recommended" in cells else "")
     out.print("\n".join(summary(data)), "", sep="\n")

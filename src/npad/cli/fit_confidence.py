@@ -13,14 +13,7 @@ import typer
 
 from npad.cli.decoder_options import decodes
 from npad.cli.evaluate import EvaluationFiles
-from npad.cli.options import (
-    DEFAULT_MODEL,
-    OUTPUT,
-    Device,
-    ModelName,
-    Precision,
-    completing,
-)
+from npad.cli.options import DEFAULT_MODEL, OUTPUT, Device, ModelName, Precision, option
 from npad.cli.terminal import bar, console, figures
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -63,31 +56,23 @@ def command(
     precision: Precision = "float32",
     signal: Annotated[
         list[str] | None,
-        typer.Option(
-            help=f"{', '.join(SIGNALS.names())}, with its fields in brackets; several times for "
+        option(
+            f"{', '.join(SIGNALS.names())}, with its fields in brackets; several times for "
             "several. [twelve of them]",
-            metavar="NAME",
-            autocompletion=completing(*SIGNALS.names()),
+            names=SIGNALS.names(),
         ),
     ] = None,
     metric: Annotated[
-        str | None,
-        typer.Option(
-            help="Quality to expect. [chrf; of recordings wer]",
-            metavar="NAME",
-            autocompletion=completing(*metric_names()),
-        ),
+        str | None, option("Quality to expect. [chrf; of recordings wer]", names=metric_names())
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            help="Image file for risk by coverage: the loss of the outputs that one would keep.",
-            rich_help_panel=OUTPUT,
+        option(
+            "Image file for risk by coverage: the loss of the outputs that one would keep.",
+            panel=OUTPUT,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all figures as JSON.", rich_help_panel=OUTPUT)
-    ] = False,
+    as_json: Annotated[bool, option("Print all figures as JSON.", "--json", panel=OUTPUT)] = False,
     *,
     decoding: Decoding,
 ) -> None:

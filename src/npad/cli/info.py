@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from npad.cli.fit_confidence import as_record, summary
-from npad.cli.options import DEFAULT_MODEL, complete_model
+from npad.cli.options import DEFAULT_MODEL, complete_model, option
 from npad.cli.terminal import console, figures
 from npad.errors import StorageError
 from npad.model import name_of
@@ -32,7 +32,7 @@ def command(
             autocompletion=complete_model,
         ),
     ] = DEFAULT_MODEL,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print one JSON object.", "--json")] = False,
 ) -> None:
     """Show a model's sizes, noise sites, and how it was trained.
 
@@ -83,17 +83,13 @@ def command(
     console().print(figures(rows))
 
 
-def _unwrap(model: Any) -> Any:
-    """Return the model without what npad wraps around it to decode faster or to steer it."""
-    return getattr(model, "plain", model)
-
-
 def _load(reference: ModelReference) -> tuple[Any, Confidence | None, tuple[str, str] | None]:
     """Return a model of texts, pictures or sounds, the fit of its confidence, and its languages."""
     pipeline = load(reference.name)
     fit = pipeline.confidence if isinstance(pipeline.confidence, Confidence) else None
     languages = pipeline.languages if isinstance(pipeline, Translator) else None
-    return _unwrap(pipeline.model), fit, languages
+    # without what npad wraps around a model to decode faster or to steer it
+    return getattr(pipeline.model, "plain", pipeline.model), fit, languages
 
 
 def _config(reference: ModelReference) -> dict[str, Any]:

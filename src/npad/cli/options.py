@@ -12,7 +12,6 @@ from typing import (
     Annotated,
     Any,
     Literal,
-    TypeVar,
     get_args,
     get_origin,
     get_type_hints,
@@ -24,8 +23,6 @@ from npad.specs import Registry, label
 
 if TYPE_CHECKING:
     from npad.pipelines.translation import Translator
-
-Command = TypeVar("Command", bound=Callable[..., None])
 
 OUTPUT = "What to write"
 DEFAULT_MODEL = "en-de"
@@ -53,86 +50,90 @@ def complete_model(incomplete: str) -> list[str]:
     return completing(*SHIPPED, TOY)(incomplete) + [os.path.join(folder, name) for name in shown]
 
 
+def option(
+    help: str,
+    *flags: str,
+    names: Sequence[str] = (),
+    complete: Callable[..., Any] | None = None,
+    panel: str | None = None,
+    **more: Any,
+) -> Any:
+    """Return an option for typer.
+
+    Args:
+        help: the text in the help.
+        flags: its flags; by default that of the parameter.
+        names: what its value may be called, as shells complete it.
+        complete: returns the completions of what was typed, instead.
+        panel: of the help.
+        more: arguments of `typer.Option`.
+    """
+    if complete is not None or names:
+        more = {"metavar": "NAME", "autocompletion": complete or completing(*names)} | more
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
+
+
 ModelName = Annotated[
     str,
-    typer.Option(
+    option(
+        "`en-de`, `toy`, a folder of `npad train`, `hf:NAME_OR_PATH`, `chat:NAME_OR_PATH` or "
+        "`my.py:make`.",
         "--model",
         "-m",
-        metavar="NAME",
-        help="`en-de`, `toy`, a folder of `npad train`, `hf:NAME_OR_PATH`, `chat:NAME_OR_PATH` or "
-        "`my.py:make`.",
-        autocompletion=complete_model,
+        complete=complete_model,
     ),
 ]
 Device = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="`cpu`, `cuda`, `cuda:1`, …; `auto` uses a GPU if there is one.",
-        autocompletion=completing("auto", "cpu", "cuda"),
+    option(
+        "`cpu`, `cuda`, `cuda:1`, …; `auto` uses a GPU if there is one.",
+        names=("auto", "cpu", "cuda"),
     ),
 ]
 Precision = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="Of NPAD's noisy chains: float32, bfloat16, int8. int8-all: of all, scores included.",
+    option(
+        "Of NPAD's noisy chains: float32, bfloat16, int8. int8-all: of all, scores included.",
+        names=("float32", "bfloat16", "int8", "int8-all"),
         hidden=True,
-        autocompletion=completing("float32", "bfloat16", "int8", "int8-all"),
     ),
 ]
 Json = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help="One JSON object per source: outputs, scores, signature.",
-        rich_help_panel=OUTPUT,
-    ),
+    bool, option("One JSON object per source: outputs, scores, signature.", "--json", panel=OUTPUT)
 ]
 Nbest = Annotated[
-    int,
-    typer.Option(
-        help="Outputs per source, in Moses' format unless --json.", min=1, rich_help_panel=OUTPUT
-    ),
+    int, option("Outputs per source, in Moses' format unless --json.", panel=OUTPUT, min=1)
 ]
-OutputFile = Annotated[
-    Path | None, typer.Option("--output", "-o", help="File to write instead of stdout.")
-]
+OutputFile = Annotated[Path | None, option("File to write instead of stdout.", "--output", "-o")]
 WithTime = Annotated[
     bool,
-    typer.Option(
-        "--time",
-        help="Also measure milliseconds per sentence alone, and sentences per second in batches "
+    option(
+        "Also measure milliseconds per sentence alone, and sentences per second in batches "
         "of 64: three rounds, on the first sentences.",
+        "--time",
     ),
 ]
 AsText = Annotated[
-    bool,
-    typer.Option("--text", "-t", help="Take arguments as texts, even if they name a file."),
+    bool, option("Take arguments as texts, even if they name a file.", "--text", "-t")
 ]
-MaxLength = Annotated[
-    int, typer.Option(help="Tokens an output may have, its end token included.", min=1)
-]
+MaxLength = Annotated[int, option("Tokens an output may have, its end token included.", min=1)]
 Constrain = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "What outputs must satisfy, such as without(Handy) or choices(@FILE); several times for "
+        "several.",
         "--constraint",
-        help="What outputs must satisfy, such as without(Handy) or choices(@FILE); several times "
-        "for several.",
         metavar="SPEC",
         hidden=True,
     ),
 ]
 MaxSource = Annotated[
-    int,
-    typer.Option(
-        help="Tokens a source may have; the model's own limit also holds.", min=1, hidden=True
-    ),
+    int, option("Tokens a source may have; the model's own limit also holds.", min=1, hidden=True)
 ]
 MaxRows = Annotated[
     int,
-    typer.Option(
-        help="Rows (sentences × chains × beams) at a time; affects memory and speed only.",
+    option(
+        "Rows (sentences × chains × beams) at a time; affects memory and speed only.",
         min=1,
         hidden=True,
     ),
@@ -183,12 +184,10 @@ def field_parameter(
     shown = "" if missing else label(default)
     shown = str(metadata.get("shown", shown))
     text = f"{text}. [{shown}]" if shown else f"{text}."
-    details: dict[str, Any] = {"help": text, "rich_help_panel": panel, "hidden": hidden}
-    details["autocompletion"] = completing(*values_of(kind)) if values_of(kind) else None
-    if plain is not bool:
-        numbers = plain is not str or {int, float} & set(get_args(kind))
-        details["metavar"] = metadata.get("metavar", "N" if numbers else "NAME")
-    annotation: Any = Annotated[plain | None, typer.Option(*flags, **details)]
+    numbers = plain is not str or {int, float} & set(get_args(kind))
+    metavar = None if plain is bool else metadata.get("metavar", "N" if numbers else "NAME")
+    given = option(text, *flags, names=values_of(kind), panel=panel, hidden=hidden, metavar=metavar)
+    annotation: Any = Annotated[plain | None, given]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
     )
@@ -228,22 +227,49 @@ def field_parameters(
     ]
 
 
-def with_options(*extra: inspect.Parameter) -> Callable[[Command], Command]:
-    """Give a command more options, which it receives as keywords: `**settings`."""
+class Expanded:
+    """A command one of whose parameters is made of several options.
 
-    def give(command: Command) -> Command:
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        kept = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in own
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
-        signature = inspect.Signature([*kept, *extra])
-        command.__signature__ = signature  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
-        return command
+    The options are asked for when the command is: a decoder may be registered until then.
 
-    return give
+    Args:
+        command: the command.
+        name: of the parameter.
+        options: returns the options, which come in its place.
+        made: takes them out of the values of all options, and returns the parameter's value.
+    """
+
+    def __init__(
+        self,
+        command: Callable[..., None],
+        name: str,
+        options: Callable[[], Sequence[inspect.Parameter]],
+        made: Callable[[dict[str, Any]], Any],
+    ) -> None:
+        self.command, self.name, self.options, self.made = command, name, options, made
+        self.__name__, self.__doc__ = command.__name__, command.__doc__
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        own = inspect.signature(self.command, eval_str=True).parameters
+        parts = [self.options() if name == self.name else [own[name]] for name in own]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        return inspect.Signature([p.replace(kind=keyword) for part in parts for p in part])
+
+    @property
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {p.name: p.annotation for p in self.__signature__.parameters.values()}
+
+    def __call__(self, **values: Any) -> None:
+        made = self.made(values)
+        self.command(**values, **{self.name: made})
+
+
+def with_options(*options: inspect.Parameter) -> Callable[[Callable[..., None]], Expanded]:
+    """Give a command more options, of which it receives those that are set as `settings`."""
+    return lambda command: Expanded(
+        command, "settings", lambda: options, lambda values: taken(values, options)
+    )
 
 
 def are_set(**options: Any) -> dict[str, Any]:
@@ -253,4 +279,6 @@ def are_set(**options: Any) -> dict[str, Any]:
 
 def taken(settings: dict[str, Any], parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
     """Take options out of a command's settings, and return those that the user set."""
-    return are_set(**{parameter.name: settings.pop(parameter.name) for parameter in parameters})
+    return are_set(
+        **{parameter.name: settings.pop(parameter.name, None) for parameter in parameters}
+    )

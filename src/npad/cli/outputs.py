@@ -9,10 +9,8 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import typer
-
-from npad.cli.options import OUTPUT
-from npad.cli.terminal import Decoded, note
+from npad.cli.options import OUTPUT, option
+from npad.cli.terminal import Bar, note
 from npad.engine.memory import return_free_memory
 from npad.errors import InvalidInput
 from npad.pipelines.outputs import Output
@@ -30,11 +28,11 @@ OUTPUTS_PER_TRIM = 4096  # written before free memory is returned to the system
 Name = TypeVar("Name", str, Path)
 DoubtfulFile = Annotated[
     Path | None,
-    typer.Option(
+    option(
+        "File of JSON lines for outputs below --min-confidence, with their alternatives.",
         "--doubtful",
         metavar="FILE",
-        help="File of JSON lines for outputs below --min-confidence, with their alternatives.",
-        rich_help_panel=OUTPUT,
+        panel=OUTPUT,
         hidden=True,
     ),
 ]
@@ -79,7 +77,7 @@ def write_outputs(
     names: Iterable[Name],
     decoding: Decoding,
     write: Callable[[int, Name, Output], object],
-    decoded: Decoded,
+    decoded: Bar,
     *,
     read: Callable[[Name], object] = lambda name: name,
     flush: Callable[[], None] = lambda: None,

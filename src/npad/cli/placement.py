@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from npad.cli.options import completing
+from npad.cli.options import Expanded, option
 from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput
@@ -28,26 +28,21 @@ from npad.scale.worker import ModelSpec
 from npad.search.request import Decoding
 from npad.validation import counted, ensure_choice
 
-PANEL = "Where to run"  # of the help
 REPORTED = 20  # failed lines that are listed; of more, only the number
 ENGINES = ("local", "processes", "ray")
 
-
-def _option(help: str, metavar: str = "N", hidden: bool = True, **more: Any) -> Any:
-    return typer.Option(metavar=metavar, help=help, rich_help_panel=PANEL, hidden=hidden, **more)
-
+_option = partial(option, panel="Where to run", hidden=True)
 
 OnError = Annotated[
     str,
     _option(
         "With --engine, a line that cannot be translated: `skip` reports it and leaves it "
         "empty, `fail` stops.",
-        "NAME",
-        autocompletion=completing("skip", "fail"),
+        names=("skip", "fail"),
     ),
 ]
 Field = Annotated[
-    str, _option("With --engine, the field of the text in .jsonl and .parquet.", "NAME")
+    str, _option("With --engine, the field of the text in .jsonl and .parquet.", metavar="NAME")
 ]
 
 
@@ -60,9 +55,8 @@ class Placement:
         _option(
             "Workers: `local` (this process), `processes` or `ray` (a cluster, with the extra "
             "`ray`).",
-            "NAME",
+            names=ENGINES,
             hidden=False,
-            autocompletion=completing(*ENGINES),
         ),
     ] = None
     address: Annotated[
@@ -70,7 +64,7 @@ class Placement:
         _option(
             "ray: the cluster, `HOST:PORT`, `ray://HOST:PORT` or `auto`. [RAY_ADDRESS, or a "
             "cluster of this machine's own]",
-            "ADDRESS",
+            metavar="ADDRESS",
         ),
     ] = None
     workers: Annotated[
@@ -94,12 +88,12 @@ class Placement:
             self.ensure_unused()
             return
         ensure_choice("--engine", self.engine, ENGINES)
-        for option, value in (
+        for name, value in (
             ("--address", self.address),
             ("--gpus-per-worker", self.gpus_per_worker),
         ):
             if value is not None and self.engine != "ray":
-                raise InvalidInput(f"{option} does not go with --engine {self.engine}: it is ray's")
+                raise InvalidInput(f"{name} does not go with --engine {self.engine}: it is ray's")
         if self.engine == "local" and self.workers not in (None, 1):
             raise InvalidInput("--engine local has one worker; use --engine processes or ray")
 
@@ -113,9 +107,9 @@ class Placement:
             "--on-error": on_error or None,
             "--field": field or None,
         }
-        for option, value in options.items():
+        for name, value in options.items():
             if value is not None:
-                raise InvalidInput(f"{option} needs --engine {', '.join(ENGINES[:-1])} or ray")
+                raise InvalidInput(f"{name} needs --engine {', '.join(ENGINES[:-1])} or ray")
 
     @contextmanager
     def running(self, spec: ModelSpec) -> Iterator[Workers]:
@@ -165,21 +159,15 @@ class Placement:
 HERE = Placement()  # in this process
 
 
-def placed(command: Callable[..., None]) -> Callable[..., None]:
+def placed(command: Callable[..., None]) -> Expanded:
     """Give a command that takes `where: Placement` the options of one in its place."""
-    signature = inspect.signature(command, eval_str=True)
-    options = inspect.signature(Placement, eval_str=True).parameters
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        parameters += options.values() if parameter.name == "where" else [parameter]
-
-    @functools.wraps(command)
-    def placing(**values: Any) -> None:
-        command(where=Placement(**{name: values.pop(name) for name in options}), **values)
-
-    placing.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    placing.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return placing
+    options = list(inspect.signature(Placement, eval_str=True).parameters.values())
+    return Expanded(
+        command,
+        "where",
+        lambda: options,
+        lambda values: Placement(**{option.name: values.pop(option.name) for option in options}),
+    )
 
 
 def run_corpus(
@@ -197,7 +185,7 @@ def run_corpus(
 
     spec = spec.fingerprinted()
     with where.running(spec) as workers, bar("translating") as update:
-        progress = functools.partial(update, "translating")
+        progress = partial(update, "translating")
         summary = translate_corpus(
             corpus, workers, spec, decoding, unit, where.chain_parts, progress, report
         )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from npad.cli.help import Command, Group
-from npad.cli.options import DEFAULT_MODEL, AsText, MaxLength, ModelName
+from npad.cli.options import DEFAULT_MODEL, AsText, MaxLength, ModelName, option
 from npad.errors import InvalidInput, NpadError
 from npad.evaluate import plots
 from npad.evaluate.overlays import token_attention
@@ -38,11 +38,11 @@ def attention(
     model: ModelName = DEFAULT_MODEL,
     are_texts: AsText = False,
     target: Annotated[
-        str | None, typer.Option(help="Its translation; by default the model's, by beam search.")
+        str | None, option("Its translation; by default the model's, by beam search.")
     ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="File of the plot: .png, .svg, .pdf.")
-    ] = Path("attention.png"),
+    output: Annotated[Path, option("File of the plot: .png, .svg, .pdf.", "--output", "-o")] = Path(
+        "attention.png"
+    ),
     max_length: MaxLength = 200,
 ) -> None:
     """Plot the attention weights of every output token.
@@ -84,7 +84,7 @@ def attention(
 def loss(
     run: Annotated[Path, typer.Argument(help="Folder that `npad train` wrote.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File of the plot. [RUN/loss.png]")
+        Path | None, option("File of the plot. [RUN/loss.png]", "--output", "-o")
     ] = None,
 ) -> None:
     """Plot perplexity against updates.

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from npad.cli.options import are_set, field_parameter, field_parameters, with_options
+from npad.cli.options import are_set, field_parameter, field_parameters, option, with_options
 from npad.cli.terminal import bar, console
 from npad.errors import InvalidInput
 from npad.training.prepare import TextData, prepare
@@ -17,16 +17,15 @@ from npad.validation import ensure_integer
 
 PANEL = "The data"  # of the help
 Valid = Annotated[
-    tuple[Path, Path] | None,
-    typer.Option(metavar="SOURCE TARGET", help="Validation pairs.", rich_help_panel=PANEL),
+    tuple[Path, Path] | None, option("Validation pairs.", metavar="SOURCE TARGET", panel=PANEL)
 ]
 Tokenizers = Annotated[
     tuple[Path, Path] | None,
-    typer.Option(
+    option(
+        "A tokenizer.json per side, instead of learning them.",
         metavar="SOURCE TARGET",
-        help="A tokenizer.json per side, instead of learning them.",
+        panel=PANEL,
         hidden=True,
-        rich_help_panel=PANEL,
     ),
 ]
 SIZES = "Vocabulary size: one number for both sides, or two: 8000,6000"
@@ -45,7 +44,8 @@ def command(
     target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
     valid: Valid = None,
     tokenizers: Tokenizers = None,
-    **settings: Any,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Turn parallel text into a token store to train from.
 
@@ -58,7 +58,7 @@ def command(
 
         npad prepare stores/en-de train.en train.de --vocabulary 8000 --joint
     """
-    options = text_fields(are_set(**settings, tokenizers=tokenizers))
+    options = text_fields(settings | are_set(tokenizers=tokenizers))
     with bar("reading", inputs=[source, target, *(valid or ())]) as progress:
         prepared = prepare(store, (source, target), valid, progress=progress, **options)
     console().print(summary(prepared))

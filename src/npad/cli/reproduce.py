@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
 from npad.cli.display import Display
-from npad.cli.options import Device, MaxLength, MaxRows, Precision, complete_model
+from npad.cli.options import Device, MaxLength, MaxRows, Precision, complete_model, option
 from npad.cli.placement import HERE, Placement, placed
 from npad.cli.prepare import parse_sizes
 from npad.cli.terminal import note
@@ -29,11 +29,7 @@ from npad.search.greedy import Greedy
 from npad.search.request import Decoding
 from npad.validation import ensure_choice
 
-TRAINING = "Training, without --model"  # panel of the help
-
-
-def _training(help: str) -> Any:
-    return typer.Option(help=help, rich_help_panel=TRAINING)
+_training = partial(option, panel="Training, without --model")
 
 
 @placed
@@ -41,38 +37,27 @@ def command(
     folder: Annotated[Path, typer.Argument(help="Folder of the results; run again to continue.")],
     data: Annotated[
         Path,
-        typer.Option(
-            help="Folder of parallel text, NAME.LANGUAGE[.gz|.xz]; NAME begins with valid or test, "
+        option(
+            "Folder of parallel text, NAME.LANGUAGE[.gz|.xz]; NAME begins with valid or test, "
             "others are for training."
         ),
     ],
-    source: Annotated[
-        str, typer.Option("--from", help="Source language, as in the files' names.")
-    ] = "en",
-    target: Annotated[
-        str | None, typer.Option("--to", help="Target language. [the other one]")
-    ] = None,
+    source: Annotated[str, option("Source language, as in the files' names.", "--from")] = "en",
+    target: Annotated[str | None, option("Target language. [the other one]", "--to")] = None,
     model: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Model to measure instead of training one: `en-de` or a folder of `npad train`.",
             "--model",
             "-m",
-            metavar="NAME",
-            help="Model to measure instead of training one: `en-de` or a folder of `npad train`.",
-            autocompletion=complete_model,
+            complete=complete_model,
         ),
     ] = None,
-    title: Annotated[
-        str | None, typer.Option(help="Title of the report. [the name of FOLDER]")
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds for every random row.", min=1)] = 3,
-    brief: Annotated[
-        bool, typer.Option("--brief", help="Only the paper's tables and their claims.")
-    ] = False,
-    exact: Annotated[int, typer.Option(help="Test sentences for exact search.", min=1)] = 100,
-    budget: Annotated[
-        int, typer.Option(help="Model calls of exact search per sentence.", min=1)
-    ] = 500,
+    title: Annotated[str | None, option("Title of the report. [the name of FOLDER]")] = None,
+    seeds: Annotated[int, option("Seeds for every random row.", min=1)] = 3,
+    brief: Annotated[bool, option("Only the paper's tables and their claims.", "--brief")] = False,
+    exact: Annotated[int, option("Test sentences for exact search.", min=1)] = 100,
+    budget: Annotated[int, option("Model calls of exact search per sentence.", min=1)] = 500,
     device: Device = "auto",
     precision: Precision = "float32",
     max_length: MaxLength = 200,

@@ -17,6 +17,7 @@ from npad.cli.options import (
     MaxSource,
     ModelName,
     OutputFile,
+    option,
     source_limit,
 )
 from npad.cli.terminal import bar
@@ -41,7 +42,7 @@ def command(
     model: ModelName = DEFAULT_MODEL,
     are_texts: AsText = False,
     output: OutputFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per pair.")] = False,
+    as_json: Annotated[bool, option("One JSON object per pair.", "--json")] = False,
     device: Device = "auto",
     max_rows: MaxRows = 1024,
     max_source: MaxSource = 1000,

@@ -9,9 +9,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Annotated
 
-import typer
-
-from npad.cli.options import DEFAULT_MODEL, Device
+from npad.cli.options import DEFAULT_MODEL, Device, option
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput, missing_library
@@ -21,47 +19,45 @@ from npad.pipelines.names import TOY, language_pair
 def command(
     model: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Model to serve, as in `npad translate`, or a Whisper model, `hf:NAME_OR_PATH`; "
+            "repeat it for several. [en-de and toy]",
             "--model",
             "-m",
             metavar="NAME",
-            help="Model to serve, as in `npad translate`, or a Whisper model, `hf:NAME_OR_PATH`; "
-            "repeat it for several. [en-de and toy]",
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on; others need --token.")
+        str, option("Address to listen on; others need --token.", metavar="ADDRESS")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")
-    ] = 8080,
+    port: Annotated[int, option("Port; 0 takes a free one.", metavar="N", min=0, max=65535)] = 8080,
     token: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Token that clients must send; better in the environment, as NPAD_TOKEN.",
+            metavar="TEXT",
             envvar="NPAD_TOKEN",
             show_envvar=False,
-            metavar="TEXT",
-            help="Token that clients must send; better in the environment, as NPAD_TOKEN.",
         ),
     ] = None,
     device: Device = "auto",
     limit: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=N",
-            help="Change a limit of requests, such as `body=5000000` bytes or `seconds=120`; "
+        option(
+            "Change a limit of requests, such as `body=5000000` bytes or `seconds=120`; "
             "repeat it for several. docs/serving.md lists them.",
+            metavar="NAME=N",
         ),
     ] = None,
     languages: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="[NAME=]FROM-TO",
-            help="Languages of a model that does not name its own, as `en-de`, or `NAME=en-de` for "
+        option(
+            "Languages of a model that does not name its own, as `en-de`, or `NAME=en-de` for "
             "one of several models.",
+            metavar="[NAME=]FROM-TO",
         ),
     ] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    open_page: Annotated[bool, option("Open the page in a browser.", "--open")] = False,
 ) -> None:
     """Serve models over HTTP, with a page that shows them decode.
 
@@ -125,12 +121,12 @@ def command(
 def _languages(options: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Return the languages given for models, by the models' names."""
     found = {}
-    for option in options:
-        name, named, pair = option.rpartition("=")
+    for given in options:
+        name, named, pair = given.rpartition("=")
         if not named and len(names) > 1:
-            rule = f"--languages {option} is for one of several models"
-            raise InvalidInput(f"{rule}: write --languages {names[0]}={option}")
+            rule = f"--languages {given} is for one of several models"
+            raise InvalidInput(f"{rule}: write --languages {names[0]}={given}")
         if named and name not in names:
-            raise InvalidInput(f"--languages {option}: there is no {name} among {', '.join(names)}")
+            raise InvalidInput(f"--languages {given}: there is no {name} among {', '.join(names)}")
         found[name or names[0]] = language_pair(pair)
     return found

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -56,6 +58,22 @@ def figures(rows: Mapping[str, str]) -> Table:
     return table
 
 
+def plain_table(title: str, columns: Iterable[str], padding: Any = 0) -> Table:
+    """Return a table without a frame: names in the first column, figures in the others."""
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+        padding=padding,  # the box has a space between columns
+    )
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
+    return table
+
+
 def is_terminal(path: str | Path) -> bool:
     """Return whether this input, `-` for standard input, is a terminal where lines are typed."""
     if str(path) == "-":
@@ -101,34 +119,38 @@ class RateColumn(ProgressColumn):
         return Text(f"{task.speed:,.1f}/s" if task.speed else "")
 
 
-class Decoded:
-    """Moves a progress bar with every batch: texts that were decoded, or passed on by then.
+class Bar:
+    """Moves a progress bar: by what is done of what, or by the sources that have been decoded.
 
     Args:
-        progress: the bar.
-        description: what is in progress.
-        total: the number of texts, 0 if unknown.
+        show: moves the bar; its arguments are those of a call.
+        description: of the sources' progress.
+        total: the number of sources, 0 if unknown.
     """
 
     def __init__(
-        self, progress: Callable[[str, int, int], None], description: str, total: int
+        self, show: Callable[[str, int, int], None], description: str = "", total: int = 0
     ) -> None:
-        self.progress, self.description, self.total, self.done = progress, description, total, 0
+        self.show, self.description, self.total, self.done = show, description, total, 0
+
+    def __call__(self, description: str, done: int, total: int) -> None:
+        """Note that so many steps are done; total: 0 if unknown."""
+        self.show(description, done, total)
 
     def add(self, texts: int) -> None:
-        """Note that so many more texts have been decoded."""
+        """Note that so many more sources have been decoded."""
         self.reach(self.done + texts)
 
     def reach(self, done: int) -> None:
-        """Note that so many texts are done in all, blank ones included."""
+        """Note that so many sources are done in all, blank ones included."""
         self.done = max(done, self.done)
-        self.progress(self.description, self.done, self.total)
+        self.show(self.description, self.done, self.total)
 
 
 @contextmanager
 def bar(
     description: str, total: int | None = None, inputs: Iterable[str | Path] = ()
-) -> Iterator[Callable[[str, int, int], None]]:
+) -> Iterator[Bar]:
     """Show progress on stderr: a bar on a terminal, elsewhere a line every minute.
 
     There is neither if one of the `inputs` is a terminal: redrawing a bar would erase the line
@@ -138,16 +160,13 @@ def bar(
         description: what is in progress.
         total: the number of steps, if it is known.
         inputs: the files that are read meanwhile.
-
-    Yields:
-        A function of (description, steps done, total; 0 if unknown) that updates the bar.
     """
     console = Console(stderr=True)
     if any(map(is_terminal, inputs)):
-        yield lambda description, done, total: None
+        yield Bar(lambda description, done, total: None)
         return
     if not console.is_terminal:
-        yield Notes()
+        yield Bar(Notes(), description, total or 0)
         return
     columns = (
         SpinnerColumn(),
@@ -159,15 +178,8 @@ def bar(
     )
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(description, total=total)
-        yield lambda description, done, total: progress.update(
-            task, description=description, completed=done, total=total or None
-        )
 
+        def show(description: str, done: int, total: int) -> None:
+            progress.update(task, description=description, completed=done, total=total or None)
 
-@contextmanager
-def counting_bar(
-    description: str, total: int = 0, inputs: Iterable[str | Path] = ()
-) -> Iterator[Decoded]:
-    """Show progress as `bar` does; yields what counts the sources that have been decoded."""
-    with bar(description, total or None, inputs) as progress:
-        yield Decoded(progress, description, total)
+        yield Bar(show, description, total or 0)

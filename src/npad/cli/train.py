@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +14,10 @@ from npad.cli.display import Display, resumable
 from npad.cli.options import (
     Device,
     are_set,
-    completing,
     field_parameter,
     field_parameters,
     flag_of,
+    option,
     taken,
     with_options,
 )
@@ -91,10 +92,7 @@ NOISE_OPTIONS = [
 FEATURES = {"size", "rate", "network"}  # options of a task's source
 USUAL = ("learning_rate", "batch", "epochs", "patience", "seed")  # in the short help
 NEEDS = {"size": "caption", "rate": "speech", "network": "caption", "from": "caption"}
-
-
-def _data(help: str, *names: str, **options: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=DATA, **options)
+_data = partial(option, panel=DATA)
 
 
 @with_options(
@@ -106,15 +104,14 @@ def _data(help: str, *names: str, **options: Any) -> Any:
 )
 def command(
     folder: Annotated[Path, typer.Argument(help="Folder of the run: checkpoints, log and plot.")],
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
+    resume: Annotated[bool, option("Continue the run in FOLDER.", "--resume")] = False,
     device: Device = "auto",
     task: Annotated[
         str | None,
         _data(
             "`caption` pictures or transcribe `speech`: SOURCE is a folder or tar of files, "
             "TARGET a manifest of lines `file<TAB>text`. [translate texts]",
-            metavar="NAME",
-            autocompletion=completing("caption", "speech"),
+            names=("caption", "speech"),
         ),
     ] = None,
     data: Annotated[Path | None, _data("Store that `npad prepare` wrote.")] = None,
@@ -130,14 +127,14 @@ def command(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(
-            help="`paper` (1028 units, Adadelta, …) or `small` (512, Adam, dropout). [small]",
-            metavar="NAME",
-            rich_help_panel=MODEL,
-            autocompletion=completing(*PRESETS),
+        option(
+            "`paper` (1028 units, Adadelta, …) or `small` (512, Adam, dropout). [small]",
+            names=PRESETS,
+            panel=MODEL,
         ),
     ] = None,
-    **settings: Any,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Train the paper's model to translate, caption or transcribe.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from npad.cli.options import (
     ModelName,
     are_set,
     field_parameters,
+    option,
     with_options,
 )
 from npad.cli.terminal import note
@@ -27,10 +29,7 @@ from npad.storage.actors import install_actor
 from npad.training.actors import ACTOR_RECIPE, ActorPlan, model_folder, resume_actor, train_actor
 
 RECIPE_OPTIONS = ("learning_rate", "batch", "epochs", "patience", "precision", "seed")
-
-
-def _actor(help: str, hidden: bool = False) -> Any:
-    return typer.Option(help=help, rich_help_panel="The actor", hidden=hidden)
+_actor = partial(option, panel="The actor")
 
 
 @with_options(
@@ -45,25 +44,25 @@ def command(
     ],
     model: ModelName = DEFAULT_MODEL,
     data: Annotated[
-        list[Path] | None, typer.Option(help="Source sentences, one per line; may be repeated.")
+        list[Path] | None, option("Source sentences, one per line; may be repeated.")
     ] = None,
     references: Annotated[
         list[Path] | None,
-        typer.Option(help="Their references, a file per --data; for targets that are metrics."),
+        option("Their references, a file per --data; for targets that are metrics."),
     ] = None,
     valid: Annotated[
-        tuple[Path, Path] | None, typer.Option(help="Validation pairs.", metavar="SOURCE TARGET")
+        tuple[Path, Path] | None, option("Validation pairs.", metavar="SOURCE TARGET")
     ] = None,
     target: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Which candidate to learn: `beam`, its best, `length-normalised`, or the nearest "
+        option(
+            "Which candidate to learn: `beam`, its best, `length-normalised`, or the nearest "
             "to the reference by a metric, such as `bleu`; several are a mixture. [beam]"
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in FOLDER.")] = False,
+    resume: Annotated[bool, option("Continue the run in FOLDER.", "--resume")] = False,
     install: Annotated[
-        bool, typer.Option("--install", help="Store the best actor in the model's folder.")
+        bool, option("Store the best actor in the model's folder.", "--install")
     ] = False,
     device: Device = "auto",
     kind: Annotated[str, _actor("`feed-forward`, `gated` or `gru`.")] = "feed-forward",
@@ -75,7 +74,8 @@ def command(
     sites: Annotated[
         str, _actor("Where it pushes, with commas: sites of the model's noise.", hidden=True)
     ] = "hidden",
-    **settings: Any,
+    *,
+    settings: dict[str, Any],
 ) -> None:
     """Train an actor, which brings greedy search nearer to a beam.
 

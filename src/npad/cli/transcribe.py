@@ -12,9 +12,9 @@ import typer
 from torch import Tensor
 
 from npad.cli.decoder_options import decodes
-from npad.cli.options import OUTPUT, Device, complete_model, completing
+from npad.cli.options import OUTPUT, Device, complete_model, completing, option
 from npad.cli.outputs import DoubtfulFile, doubtful_outputs, files_in, write_outputs
-from npad.cli.terminal import counting_bar, note
+from npad.cli.terminal import bar, note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput, StorageError
 from npad.evaluate.overlays import overlay_transcript
@@ -49,47 +49,43 @@ def command(
     ],
     model: Annotated[
         str,
-        typer.Option(
+        option(
+            "`whisper-tiny.en` (by `npad fetch`), `hf:NAME_OR_PATH` of a Whisper model, or a "
+            "folder of `npad train --task speech`.",
             "--model",
             "-m",
-            metavar="NAME",
-            autocompletion=complete_model,
-            help="`whisper-tiny.en`, which `npad fetch` brings, `hf:NAME_OR_PATH`, a Whisper model "
-            "of Hugging Face, or a folder of `npad train --task speech`.",
+            complete=complete_model,
         ),
     ],
     language: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Language of a multilingual model: en, de, … [en]",
-            autocompletion=complete_language,
-        ),
+        option("Language of a multilingual model: en, de, … [en]", complete=complete_language),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", help="File to write instead of stdout; or a folder, a file each."
+        option(
+            "File to write instead of stdout; or a folder, for one file per recording.",
+            "--output",
+            "-o",
         ),
     ] = None,
     form: Annotated[
         str,
-        typer.Option(
-            "--format",
-            help="`text`, a line each; `json`, an object each with times; `windows`, an object per "
+        option(
+            "`text` or `json`, a line or an object with times per recording; `windows`, one per "
             "window with scores; `srt` or `vtt`.",
-            metavar="NAME",
-            autocompletion=completing(*TRANSCRIPTS),
-            rich_help_panel=OUTPUT,
+            "--format",
+            names=TRANSCRIPTS,
+            panel=OUTPUT,
         ),
     ] = "text",
     device: Device = "auto",
-    json: Annotated[bool, typer.Option("--json", hidden=True)] = False,  # an old name
+    json: Annotated[bool, option("", "--json", hidden=True)] = False,  # an old name
     overlay: Annotated[
         Path | None,
-        typer.Option(
-            help="Image file for the attention of npad's own model over a recording of one window.",
-            rich_help_panel=OUTPUT,
+        option(
+            "Image file for the attention of npad's own model over a recording of one window.",
+            panel=OUTPUT,
         ),
     ] = None,
     doubtful: DoubtfulFile = None,
@@ -134,7 +130,7 @@ def command(
     seconds = 0.0
     with (
         nullcontext() if targets is not None else open_output(output) as common,
-        counting_bar("transcribing, seconds", total) as decoded,
+        bar("transcribing, seconds", total or None) as decoded,
     ):
 
         def write(number: int, path: Path, found: Output) -> None:

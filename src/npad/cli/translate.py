@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -23,14 +22,15 @@ from npad.cli.options import (
     Nbest,
     OutputFile,
     Precision,
+    option,
     source_limit,
 )
 from npad.cli.outputs import DoubtfulFile, doubtful_outputs, write_outputs
 from npad.cli.placement import HERE, Field, OnError, Placement, placed, run_corpus
-from npad.cli.terminal import counting_bar, is_terminal, note
+from npad.cli.terminal import bar, is_terminal, note
 from npad.constraints.kinds import Prefix, both
 from npad.engine.devices import device_named
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, noting_interrupts
 from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import TooLong
 from npad.pipelines.pipeline import Prefixed
@@ -53,18 +53,18 @@ def command(
         ),
     ] = None,
     input: Annotated[
-        Path | None, typer.Option("--input", "-i", help="A file of lines, whatever its name.")
+        Path | None, option("A file of lines, whatever its name.", "--input", "-i")
     ] = None,
     are_texts: AsText = False,
     prefix: Annotated[
         str | None,
-        typer.Option(
-            help="What each output begins with: a file of lines, one per text; or one text.",
-            metavar="TEXT|FILE",
+        option(
+            "What outputs begin with: a text, or a file of lines.",
+            metavar="TEXT",
         ),
     ] = None,
     tabs: Annotated[
-        bool, typer.Option("--tabs", help="Lines are a text, a tab and a prefix.", hidden=True)
+        bool, option("Lines are a text, a tab and a prefix.", "--tabs", hidden=True)
     ] = False,
     output: OutputFile = None,
     model: ModelName = DEFAULT_MODEL,
@@ -74,18 +74,13 @@ def command(
     json: Json = False,
     moses: Annotated[
         bool,
-        typer.Option(
-            "--moses",
-            help="Lines `i ||| text ||| features ||| score`.",
-            rich_help_panel=OUTPUT,
-            hidden=True,
-        ),
+        option("Lines `i ||| text ||| features ||| score`.", "--moses", panel=OUTPUT, hidden=True),
     ] = False,
     max_source: MaxSource = 1000,
     window: Annotated[
         int | None,
-        typer.Option(
-            help="Lines read before their outputs are written; 1 answers line by line. "
+        option(
+            "Lines read before their outputs are written; 1 answers line by line. "
             "[8 batches of --max-rows; 1 on a terminal]",
             metavar="N",
             min=1,
@@ -102,10 +97,8 @@ def command(
     """Translate texts, files or standard input, line by line.
 
     An argument is a file if it exists, or looks like the name of a file: no white space, and a
-    suffix such as `.txt` or a separator of folders. Everything else is a text.
-
-    A blank line becomes an empty line. A line that is too long is reported, left empty in the
-    output, and makes the exit code 1.
+    suffix such as `.txt` or a separator of folders. Everything else is a text. A blank line becomes
+    an empty line. A line that is too long is reported, left empty, and makes the exit code 1.
 
     With --engine, many workers translate a corpus: lines, .jsonl or .parquet. If that is
     interrupted or killed, the same command continues.
@@ -164,15 +157,17 @@ def command(
             limit = source_limit(translator, max_source)
             note(f"line {line} has {error.size}, more than {limit}; it is left empty")
 
+    continuable = files and Path(files[0]).is_file() and output is not None
+    way_on = "with --engine local, the same command continues after an interrupt"
     with (
-        _continuable(files, output),
+        noting_interrupts(lambda: way_on if continuable else ""),
         open_output(output) as out,
         doubtful_outputs(
             doubtful,
             decoding,
             lambda number, line, found: out.write(writer(number, line, found, nbest)),
         ) as write,
-        counting_bar("translating", total or 0, files) as decoded,
+        bar("translating", total, files) as decoded,
     ):
         refused = write_outputs(
             translator,
@@ -229,14 +224,3 @@ def prefixed(prefixes: Iterator[str] | None, tabs: bool) -> Callable[[str], obje
         return Prefixed(text, prefix) if prefix else text
 
     return source
-
-
-@contextmanager
-def _continuable(files: Sequence[str], output: Path | None) -> Iterator[None]:
-    """Add to an interrupt how a file can be translated so that an interrupt loses nothing."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        if files and Path(files[0]).is_file() and output is not None:
-            error.add_note("with --engine local, the same command continues after an interrupt")
-        raise

@@ -13,14 +13,15 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 
 Unit = Literal["calls", "milliseconds"]  # of a cost per sentence
+T = TypeVar("T")
 SHORT_UNITS: dict[Unit, str] = {"calls": "calls", "milliseconds": "ms"}
 
 
@@ -30,6 +31,16 @@ class ModelCalls:
 
     search: int = 0
     rescoring: int = 0
+
+
+@contextmanager
+def setting(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Set a variable of the context inside the block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 _counters: ContextVar[tuple[ModelCalls, ...]] = ContextVar("counters", default=())
@@ -43,11 +54,8 @@ def count_calls(calls: ModelCalls | None = None) -> Iterator[ModelCalls]:
         calls: the counter to add to; a new one by default.
     """
     calls = ModelCalls() if calls is None else calls
-    token = _counters.set((*_counters.get(), calls))
-    try:
+    with setting(_counters, (*_counters.get(), calls)):
         yield calls
-    finally:
-        _counters.reset(token)
 
 
 def add_calls(search: int = 0, rescoring: int = 0) -> None:
@@ -92,14 +100,9 @@ class Timing:
 _clock: ContextVar[Callable[[], float]] = ContextVar("clock", default=time.perf_counter)
 
 
-@contextmanager
-def clocked_by(clock: Callable[[], float]) -> Iterator[None]:
+def clocked_by(clock: Callable[[], float]) -> AbstractContextManager[None]:
     """Take times inside the block from a clock, such as `time.process_time`."""
-    token = _clock.set(clock)
-    try:
-        yield
-    finally:
-        _clock.reset(token)
+    return setting(_clock, clock)
 
 
 def now(device: torch.device) -> float:

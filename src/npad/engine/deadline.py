@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+
+from npad.engine.cost import setting
 
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 _condition: ContextVar[Callable[[], bool] | None] = ContextVar("condition", default=None)
@@ -19,24 +21,14 @@ class Stopped(Exception):
     """A search was stopped: nobody waits for its result."""
 
 
-@contextmanager
-def deadline_at(moment: float) -> Iterator[None]:
+def deadline_at(moment: float) -> AbstractContextManager[None]:
     """Let searches inside the block end with `DeadlinePassed` after a moment of `monotonic`."""
-    token = _deadline.set(moment)
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
+    return setting(_deadline, moment)
 
 
-@contextmanager
-def stopped_by(condition: Callable[[], bool]) -> Iterator[None]:
+def stopped_by(condition: Callable[[], bool]) -> AbstractContextManager[None]:
     """Let searches inside the block end with `Stopped` once a condition holds."""
-    token = _condition.set(condition)
-    try:
-        yield
-    finally:
-        _condition.reset(token)
+    return setting(_condition, condition)
 
 
 def check_deadline() -> None:

@@ -51,11 +51,8 @@ def overlay_caption(
     side = math.isqrt(weights.shape[1])
     if side * side != weights.shape[1] or side == 1:
         raise InvalidInput("the model was trained without attention: there is no overlay")
-    grid = weights.view(-1, side, side).numpy()[:MAX_WORDS]
-    title = caption.text
-    if len(words) > MAX_WORDS:
-        title = f"the first {MAX_WORDS} words of {len(words)}"
-    attention_over_picture(picture.numpy(), words[:MAX_WORDS], grid, path, title)
+    grid = weights.view(-1, side, side).numpy()
+    attention_over_picture(picture.numpy(), words, grid, path, caption.text)
 
 
 def overlay_transcript(
@@ -82,8 +79,7 @@ def overlay_transcript(
     words, weights = _word_weights(transcriber, source, transcript)
     if weights.shape[1] != math.ceil(len(frames) / STRIDE):
         raise InvalidInput("the model was trained without attention: there is no overlay")
-    seconds = (FRAME_SECONDS, STRIDE * FRAME_SECONDS)
-    attention_over_sound(frames.numpy(), words, weights.numpy(), path, *seconds, transcript.text)
+    attention_over_sound(frames.numpy(), words, weights.numpy(), path, transcript.text)
 
 
 def _word_weights(
@@ -145,7 +141,7 @@ def attention_over_picture(
 ) -> None:
     """Draw a picture, and again for every word with the attention of the word over it.
 
-    Each panel has its own scale, from no weight to the largest.
+    Each panel has its own scale, from no weight to the largest. Of many words, the first are drawn.
 
     Args:
         picture: uint8 [3, height, width].
@@ -155,14 +151,12 @@ def attention_over_picture(
         title: above the panels.
 
     Raises:
-        InvalidInput: there are too many words, or matplotlib is not installed.
+        InvalidInput: matplotlib is not installed.
         StorageError: the file cannot be written.
     """
     if len(words) > MAX_WORDS:
-        raise InvalidInput(
-            f"the caption has {len(words)} words and an overlay shows at most {MAX_WORDS}; "
-            "lower --max-length"
-        )
+        title = f"the first {MAX_WORDS} words of {len(words)}"
+        words, weights = words[:MAX_WORDS], weights[:MAX_WORDS]
     columns = min(COLUMNS, len(words) + 1)
     rows = math.ceil((len(words) + 1) / columns)
     figure, grid = new_figure((columns * PANEL, rows * (PANEL + 0.25) + 0.3), columns, rows)
@@ -187,8 +181,6 @@ def attention_over_sound(
     words: Sequence[str],
     weights: Array,
     path: Path,
-    frame_seconds: float,
-    position_seconds: float,
     title: str = "",
 ) -> None:
     """Draw a spectrogram, and below it the attention of every word over time.
@@ -198,8 +190,6 @@ def attention_over_sound(
         words: of the transcript.
         weights: [words, positions].
         path: the image file; its suffix is the format.
-        frame_seconds: between two frames.
-        position_seconds: between two positions that attention looks at.
         title: above the plot.
 
     Raises:
@@ -211,7 +201,7 @@ def attention_over_sound(
             f"the transcript has {len(words)} words and an overlay shows at most {MAX_WORDS}; "
             "cut the recording"
         )
-    seconds = len(frames) * frame_seconds
+    seconds = len(frames) * FRAME_SECONDS
     size = (min(MAX_INCHES, 3 + 1.6 * seconds), 3.2 + 0.25 * len(words))
     figure, (above, below) = new_figure(size, 1, 2)
     above.imshow(
@@ -219,7 +209,7 @@ def attention_over_sound(
     )
     above.set_ylabel("mel bin")
     above.set_title(_plain(title), fontsize="medium")
-    end = weights.shape[1] * position_seconds
+    end = weights.shape[1] * STRIDE * FRAME_SECONDS
     if len(words):
         extent = (0, end, len(words) - 0.5, -0.5)
         below.imshow(weights, cmap="Blues", vmin=0, vmax=1, aspect="auto", extent=extent)

@@ -184,33 +184,6 @@ def decode_timed(
     return TimedOutputs(outputs, calls.search, calls.rescoring, seconds)
 
 
-def evaluate(
-    pipeline: Pipeline,
-    sources: Iterable[Any],
-    references: Sequence[Reference],
-    decoding: Decoding,
-    metrics: Sequence[str] | None = None,
-    progress: Progress = lambda done, total: None,
-) -> tuple[Report, list[Output]]:
-    """Decode a test set and compute its figures.
-
-    Args:
-        pipeline: the model.
-        sources: what it reads: texts, recordings or pictures.
-        references: the reference of each, or several, in the same order.
-        decoding: the decoder and its limits.
-        metrics: names of metrics; by default those that are usual for the sources.
-        progress: called with the number of sources done and their total.
-
-    Returns:
-        The figures, and the outputs in order.
-
-    Raises:
-        InvalidInput: there are no pairs, or a source cannot be decoded.
-    """
-    return Evaluation(pipeline, sources, references, metrics).evaluate(decoding, progress)
-
-
 def compare(
     pipeline: Pipeline,
     sources: Sequence[Any],
@@ -223,17 +196,17 @@ def compare(
 
     Args:
         pipeline: the model.
-        sources: as in `evaluate`.
-        references: as in `evaluate`; None measures log-probability and cost alone.
+        sources: as in `Evaluation`.
+        references: as in `Evaluation`.
         decoders: at least one, by name.
-        metrics: as in `evaluate`.
+        metrics: as in `Evaluation`.
         progress: called with a decoder's name, the number of sources done and their total.
 
     Returns:
         The reports by name, in the same order.
 
     Raises:
-        InvalidInput: as `evaluate`.
+        InvalidInput: as `Evaluation`.
     """
     test_set = Evaluation(pipeline, sources, references, metrics)
     reports: dict[str, Report] = {}
@@ -252,7 +225,17 @@ class Evaluation:
     """Sources and references that one decoder after another is evaluated on, by the same metrics.
 
     What an output counts is computed once, even if several decoders return it; so are the tokens of
-    a text. Arguments are those of `evaluate`.
+    a text.
+
+    Args:
+        pipeline: the model.
+        sources: what it reads: texts, recordings or pictures.
+        references: the reference of each, or several, in the same order; None measures
+            log-probability and cost alone.
+        metrics: names of metrics; by default those that are usual for the sources.
+
+    Raises:
+        InvalidInput: there are no pairs, or a metric needs references.
     """
 
     def __init__(
@@ -282,7 +265,15 @@ class Evaluation:
     def evaluate(
         self, decoding: Decoding, progress: Progress = lambda done, total: None
     ) -> tuple[Report, list[Output]]:
-        """Return the figures of a decoder, and its outputs in order."""
+        """Return the figures of a decoder, and its outputs in order.
+
+        Args:
+            decoding: the decoder and its limits.
+            progress: called with the number of sources done and their total.
+
+        Raises:
+            InvalidInput: a source cannot be decoded.
+        """
         pipeline, total = self.pipeline, len(self.references)
         device = Capabilities.of(pipeline.model).device
         start, window = now(device), None

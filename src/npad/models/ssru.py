@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from npad.errors import InvalidInput
 from npad.model import Capabilities, Layout, Special, Wrapper, untouched
-from npad.models.int8 import IntegerProduct
+from npad.models.int8 import ALL_INT8, IntegerProduct
 from npad.models.linear import Product
 from npad.models.low_precision import lowered
 from npad.models.network import Network
@@ -388,6 +388,12 @@ class Shortlisted(Wrapper[Any]):
         low = copy(self)
         low.model = deepcopy(self.model)
         lowered(low.model, precision)
+        return low
+
+    def quantised(self, owned: bool) -> Shortlisted:
+        """Return a copy in int8, except for the output layer, of which few tokens are read."""
+        low = self.in_precision("int8")
+        low.name = self.name + ALL_INT8
         return low
 
     def start(self, source: Any) -> ShortlistState:

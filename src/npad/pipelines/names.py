@@ -165,7 +165,8 @@ class ModelReference:
         """
         if self.folder is None:
             trained = f"{', '.join(SHIPPED)} or a folder that npad train wrote"
-            raise InvalidInput(f"{self.name} cannot {purpose}; give {trained}")
+            reason = "" if self.firefox is None else ": its files are Mozilla's, in 8 bits already"
+            raise InvalidInput(f"{self.name} cannot {purpose}{reason}; give {trained}")
         return self.folder
 
 

@@ -8,7 +8,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial, wraps
@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar, cast
 from npad.constraints.kinds import Constraint, Context, Prefix, both, constrained
 from npad.constraints.vocabulary import Vocabulary
 from npad.decoding import ensure_found, search
+from npad.engine.cost import setting
 from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
@@ -45,18 +46,13 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 _listeners: ContextVar[tuple[Callable[[int], None], ...]] = ContextVar("listeners", default=())
 
 
-@contextmanager
-def on_decoded(listener: Callable[[int], None]) -> Iterator[None]:
+def on_decoded(listener: Callable[[int], None]) -> AbstractContextManager[None]:
     """Call `listener` with the size of every batch that a pipeline decodes inside the block.
 
     The size is in texts, pictures or whole seconds of sound. Blank, silent and refused sources are
     in no batch. On a GPU, the thread that decodes makes the call.
     """
-    token = _listeners.set((*_listeners.get(), listener))
-    try:
-        yield
-    finally:
-        _listeners.reset(token)
+    return setting(_listeners, (*_listeners.get(), listener))
 
 
 def report_decoded(size: int) -> None:

@@ -42,7 +42,7 @@ class Rehearsal(Bench):
         self._rows = 0.0  # of the measurement that is being asked for
 
     def row(self, set_name: str, decoder: Decoder, training_sigma: float = 0.0) -> Row:
-        self._rows = float(self._sentences(set_name) * decoder.rows)
+        self._rows = float(len(self.sets[set_name].sources) * decoder.rows)
         return super().row(set_name, decoder, training_sigma)
 
     def exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
@@ -51,9 +51,6 @@ class Rehearsal(Bench):
 
     def finished(self) -> float:
         return 1.0
-
-    def _sentences(self, set_name: str) -> int:
-        return len(self.sets[set_name].sources)
 
     def result(self, key: Key, measure: Callable[[], Any] | None, form: Form) -> Any:
         self.work.setdefault(key, self._rows)

@@ -8,8 +8,8 @@ FOLDER/
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from npad.engine.devices import PRECISIONS, ensure_computes
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, noting_interrupts
 from npad.evaluate import plots
 from npad.model import name_of
 from npad.noise.noisy import Noise
@@ -135,15 +135,11 @@ def reproduce(
         return bench
 
 
-@contextmanager
-def _continuable(bench: Bench) -> Iterator[None]:
+def _continuable(bench: Bench) -> AbstractContextManager[None]:
     """Add to an interrupt where the results are and how the measurements continue."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        count = f"{len(bench.record.results):,} results are in {bench.record.path}"
-        error.add_note(f"{count}: the same command continues after them")
-        raise
+    results, path = bench.record.results, bench.record.path
+    way_on = "the same command continues after them"
+    return noting_interrupts(lambda: f"{len(results):,} results are in {path}: {way_on}")
 
 
 def _translator(plan: Reproduction, model: Path, sets: Mapping[str, EvaluationSet]) -> Translator:

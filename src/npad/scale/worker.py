@@ -155,7 +155,8 @@ class Worker:
         except MemoryError:
             raise
         except Exception as error:
-            if _is_fatal(error):
+            # CUDA's errors stay with a process, which is of no further use
+            if isinstance(error, RuntimeError) and "CUDA error" in str(error):
                 raise
             if len(texts) == 1:
                 return [Failed(one_line(error))]
@@ -231,8 +232,3 @@ def one_line(error: BaseException) -> str:
     """Return an error as one line; its type is part of it unless it is npad's own."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if isinstance(error, NpadError) else f"{type(error).__name__}: {text}"
-
-
-def _is_fatal(error: Exception) -> bool:
-    """Return whether the worker is of no use after an error: CUDA's errors stay with a process."""
-    return isinstance(error, RuntimeError) and "CUDA error" in str(error)

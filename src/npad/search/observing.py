@@ -5,14 +5,15 @@ Without one, a search pays for one look-up per window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
+from npad.engine.cost import setting
 from npad.hypotheses import Hypotheses
 from npad.rows import Problems
 
@@ -70,14 +71,9 @@ Observer = Callable[[Progress], None]  # it may raise, which ends the search
 _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
 
 
-@contextmanager
-def observed_by(observer: Observer) -> Iterator[None]:
+def observed_by(observer: Observer) -> AbstractContextManager[None]:
     """Call an observer after every window of steps of the searches inside the block."""
-    token = _observer.set(observer)
-    try:
-        yield
-    finally:
-        _observer.reset(token)
+    return setting(_observer, observer)
 
 
 def is_observed() -> bool:

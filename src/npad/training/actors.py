@@ -30,9 +30,14 @@ from npad.text.subwords import Detokeniser, Subwords
 from npad.training.loop import Loop, RunProgress, Watch
 from npad.training.recipe import Recipe
 from npad.training.run import RUN, RunPlan, ensure_watch, run_in
-from npad.training.targets import candidates_needed, needs_references, pairs_of
-from npad.training.teacher import Teacher, decode_sources
-from npad.training.update import ActorUpdater
+from npad.training.teacher import (
+    Teacher,
+    candidates_needed,
+    decode_sources,
+    needs_references,
+    pairs_of,
+)
+from npad.training.update import ActorUpdater, Replicas
 from npad.training.validation import GreedySearch, Steering
 from npad.validation import ensure_fields, one_line
 
@@ -58,7 +63,7 @@ class ActorPlan(RunPlan):
         recipe: the hyper-parameters of training.
     """
 
-    kind = "actor"
+    kind, lower = "actor", "batch or the width of the beam"
     model: str
     data: tuple[str, ...]
     valid: tuple[str, str]
@@ -108,6 +113,47 @@ class ActorPlan(RunPlan):
     def from_json(cls, plain: dict[str, Any]) -> ActorPlan:
         tuples = {name: tuple(value) for name, value in plain.items() if isinstance(value, list)}
         return cls(**(plain | tuples | {"recipe": Recipe.from_json(plain["recipe"])}))
+
+    def loop(self, folder: Path, device: torch.device, watch: Watch, replicas: Replicas) -> Loop:
+        """Decode the sources, unless that is done, and return the loop that trains the actor."""
+        saved = _load(self.model, device)
+        source, target = saved.text_subwords()
+        checksum = str(saved.about["sha256"][checkpoint.WEIGHTS])
+        texts = read_texts(self.data, self.references, source, self.max_source)
+        valid = read_texts(self.valid[:1], self.valid[1:], source, self.max_source)
+        parts = decode_sources(
+            folder / "candidates",
+            prepared(saved.model),
+            checksum,
+            texts.sources,
+            Teacher(self.width, candidates_needed(self.targets, self.width)),
+            watch.preparing,
+        )
+        detokeniser = Detokeniser(target)
+        pairs = pairs_of(parts, texts.sources, self.targets, texts.references, detokeniser.all)
+        torch.manual_seed(self.recipe.seed)
+        actor = Actor.for_model(saved.model, self.sites, **self.actor)
+        measure = None
+        if self.criterion == "bleu":
+            assert valid.references is not None
+            measure = bleu_of(valid.references, detokeniser)
+        about = {
+            "target": ", ".join(self.targets),
+            "beam": self.width,
+            "criterion": self.criterion,
+            "dropout": self.dropout,
+            "pairs": len(pairs),
+        }
+        search = GreedySearch(valid.sources, measure)
+        return Loop(
+            folder,
+            ActorUpdater(saved.model, actor, pairs, self.recipe, self.dropout),
+            Steering(
+                saved.model, actor, search, checksum, about | {"recipe": self.recipe.to_json()}
+            ),
+            {"model": checksum, "actor": actor.options, "data": about},
+            watch,
+        )
 
     def absolute(self) -> ActorPlan:
         """Return the plan with absolute paths, so that it can be resumed from any directory."""
@@ -171,56 +217,8 @@ def resume_actor(
 ) -> tuple[RunProgress, str]:
     """Continue an interrupted run; arguments, returns and errors are those of `train_actor`."""
     folder, device, watch = Path(folder), device_named(device), ensure_watch(watch)
-    plan = ActorPlan.load(folder)
-    ensure_computes(device, plan.recipe.precision)
-    return run_in(
-        folder,
-        device,
-        lambda: None,
-        lambda replicas: _loop(folder, plan, device, watch),
-        "lower the batch or the width of the beam",
-        in_processes=False,
-    )
-
-
-def _loop(folder: Path, plan: ActorPlan, device: torch.device, watch: Watch) -> Loop:
-    """Decode the sources, unless that is done, and return the loop that trains the actor."""
-    saved = _load(plan.model, device)
-    source, target = saved.text_subwords()
-    checksum = str(saved.about["sha256"][checkpoint.WEIGHTS])
-    texts = read_texts(plan.data, plan.references, source, plan.max_source)
-    valid = read_texts(plan.valid[:1], plan.valid[1:], source, plan.max_source)
-    parts = decode_sources(
-        folder / "candidates",
-        prepared(saved.model),
-        checksum,
-        texts.sources,
-        Teacher(plan.width, candidates_needed(plan.targets, plan.width)),
-        watch.preparing,
-    )
-    detokeniser = Detokeniser(target)
-    pairs = pairs_of(parts, texts.sources, plan.targets, texts.references, detokeniser.all)
-    torch.manual_seed(plan.recipe.seed)
-    actor = Actor.for_model(saved.model, plan.sites, **plan.actor)
-    measure = None
-    if plan.criterion == "bleu":
-        assert valid.references is not None
-        measure = bleu_of(valid.references, detokeniser)
-    about = {
-        "target": ", ".join(plan.targets),
-        "beam": plan.width,
-        "criterion": plan.criterion,
-        "dropout": plan.dropout,
-        "pairs": len(pairs),
-    }
-    search = GreedySearch(valid.sources, measure)
-    return Loop(
-        folder,
-        ActorUpdater(saved.model, actor, pairs, plan.recipe, plan.dropout),
-        Steering(saved.model, actor, search, checksum, about | {"recipe": plan.recipe.to_json()}),
-        {"model": checksum, "actor": actor.options, "data": about},
-        watch,
-    )
+    ensure_computes(device, ActorPlan.load(folder).recipe.precision)
+    return run_in(folder, ActorPlan, device, watch)
 
 
 def read_texts(

@@ -49,6 +49,8 @@ class RunPlan(ABC):
     """What determines the weights of a run, as in its `run.json`."""
 
     kind: ClassVar[str]
+    lower: ClassVar[str]  # what to lower where memory is short
+    in_processes: ClassVar[bool] = False  # whether torchrun may start several processes
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -58,6 +60,13 @@ class RunPlan(ABC):
     @abstractmethod
     def from_json(cls, plain: dict[str, Any]) -> Self:
         """Build a plan from what `to_json` returned."""
+
+    @abstractmethod
+    def loop(self, folder: Path, device: torch.device, watch: Watch, replicas: Replicas) -> Loop:
+        """Return the loop of this process."""
+
+    def prepare(self, folder: Path, watch: Watch) -> None:  # noqa: B027 (nothing by default)
+        """Make what all processes need, in the first one alone."""
 
     def save(self, folder: Path) -> None:
         """Write `run.json`.
@@ -99,7 +108,7 @@ class RunPlan(ABC):
 class TrainingPlan(RunPlan):
     """The data, model and recipe of a run."""
 
-    kind = "model"
+    kind, lower, in_processes = "model", "batch or the units", True
     data: str | TrainingData  # a store's folder, or what to prepare one from
     options: Mapping[str, Any]  # the arguments of AttentionModel
     recipe: Recipe
@@ -119,6 +128,28 @@ class TrainingPlan(RunPlan):
     def store(self, folder: Path) -> Path:
         """Return the folder of a run's token store."""
         return Path(self.data) if isinstance(self.data, str) else folder / "data"
+
+    def prepare(self, folder: Path, watch: Watch) -> None:
+        if not isinstance(self.data, str) and not self.store(folder).exists():
+            self.data.prepare(self.store(folder), watch.preparing)
+
+    def loop(self, folder: Path, device: torch.device, watch: Watch, replicas: Replicas) -> Loop:
+        recipe = self.recipe
+        ensure_computes(device, recipe.precision)
+        store = Store.open(self.store(folder))
+        torch.manual_seed(recipe.seed)
+        vocabulary, options = store.about["vocabulary"], model_options(store.kind, self.options)
+        ensure_fits(vocabulary, options, recipe, device)
+        model = AttentionModel(*vocabulary, **options)
+        pretrained = store.pretrained
+        if pretrained is not None:
+            model.get_submodule("pretrained").load_state_dict(pretrained)
+        if model.source == "picture":
+            begin_with_frequencies(model, store.train.target)
+        updater = ModelUpdater(model, store.train, recipe, device, replicas)
+        validation = Perplexity(model, store, recipe, device, replicas)
+        determined_by = {"model": model.options, "data": store.about}
+        return Loop(folder, updater, validation, determined_by, watch)
 
 
 def train(
@@ -177,7 +208,7 @@ def train(
             )
         plan.save(folder)
 
-    return _train(folder, device, watch, begin)
+    return run_in(folder, TrainingPlan, device, watch, begin)
 
 
 def resume(
@@ -216,36 +247,35 @@ def resume(
         if changed != plan:
             changed.save(folder)
 
-    return _train(folder, device, watch, begin)
+    return run_in(folder, TrainingPlan, device, watch, begin)
 
 
 def run_in(
     folder: Path,
+    kind: type[RunPlan],
     device: torch.device,
-    begin: Callable[[], None],
-    loop_of: Callable[[Replicas], Loop],
-    way_out: str,
-    in_processes: bool = True,
+    watch: Watch,
+    begin: Callable[[], None] = lambda: None,
 ) -> tuple[RunProgress, str]:
     """Train in a folder, alone in it, and leave the caller's random state as it is.
 
     Args:
         folder: of the run.
+        kind: of its plan.
         device: where to train.
+        watch: receives the events of the run.
         begin: called by the first process alone, before it joins the others, which may wait long.
-        loop_of: returns the loop of this process.
-        way_out: what to lower where memory is short.
-        in_processes: whether torchrun may start several processes.
     """
     with ExitStack() as stack:
-        if not in_processes or int(os.environ.get("RANK", 0)) == 0:
+        if not kind.in_processes or int(os.environ.get("RANK", 0)) == 0:
             stack.enter_context(exclusive_lock(folder / ".lock", f"training in {folder}"))
             recover(folder)
             begin()
-        replicas = stack.enter_context(joined(device)) if in_processes else Replicas()
+            kind.load(folder).prepare(folder, watch)
+        replicas = stack.enter_context(joined(device)) if kind.in_processes else Replicas()
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
-        stack.enter_context(out_of_memory_errors(way_out))
-        loop = loop_of(replicas)
+        stack.enter_context(out_of_memory_errors(f"lower the {kind.lower}"))
+        loop = kind.load(folder).loop(folder, device, watch, replicas)
         reason = loop.run()
         return loop.progress, reason
 
@@ -255,45 +285,6 @@ def ensure_watch(watch: object) -> Watch:
     if watch is not None and not isinstance(watch, Watch):
         raise InvalidInput(f"watch must be a Watch, or None, not {brief(watch)}")
     return Watch() if watch is None else watch
-
-
-def _train(
-    folder: Path, device: torch.device, watch: Watch, begin: Callable[[], None]
-) -> tuple[RunProgress, str]:
-    def begin_with_data() -> None:
-        begin()
-        plan = TrainingPlan.load(folder)
-        if not isinstance(plan.data, str) and not plan.store(folder).exists():
-            plan.data.prepare(plan.store(folder), watch.preparing)
-
-    return run_in(
-        folder,
-        device,
-        begin_with_data,
-        lambda replicas: _loop(folder, device, watch, replicas),
-        "lower the batch or the units",
-    )
-
-
-def _loop(folder: Path, device: torch.device, watch: Watch, replicas: Replicas) -> Loop:
-    """Return the loop of a model, with its data."""
-    plan = TrainingPlan.load(folder)
-    recipe = plan.recipe
-    ensure_computes(device, recipe.precision)
-    store = Store.open(plan.store(folder))
-    torch.manual_seed(recipe.seed)
-    vocabulary, options = store.about["vocabulary"], model_options(store.kind, plan.options)
-    ensure_fits(vocabulary, options, recipe, device)
-    model = AttentionModel(*vocabulary, **options)
-    pretrained = store.pretrained
-    if pretrained is not None:
-        model.get_submodule("pretrained").load_state_dict(pretrained)
-    if model.source == "picture":
-        begin_with_frequencies(model, store.train.target)
-    updater = ModelUpdater(model, store.train, recipe, device, replicas)
-    validation = Perplexity(model, store, recipe, device, replicas)
-    determined_by = {"model": model.options, "data": store.about}
-    return Loop(folder, updater, validation, determined_by, watch)
 
 
 def _check_plan(plan: TrainingPlan, device: torch.device) -> None:
