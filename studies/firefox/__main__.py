@@ -128,8 +128,9 @@ python -m studies.firefox FOLDER --data en-pt --limit 800 \\
 
 NLL is the mean of −log p per output, its end included, under the float32 model. Brackets hold 95 %
 intervals of a paired bootstrap over the difference to greedy search; a difference is clear if its
-interval excludes zero. Model calls are per sentence,
-re-scoring included. CPU time is that of one thread for the whole set, on a machine that was busy.
+interval excludes zero, without a correction for the number of comparisons. Model calls are per
+sentence, re-scoring included. CPU time is that of one thread for the whole set, on a machine that
+was busy.
 "Below" counts the outputs that are less probable than greedy search's.
 """
 
@@ -162,7 +163,7 @@ def plot(rows: Rows, directions: Sequence[str], path: Path) -> None:
             found = {n: rows(direction, name, n) for n in decoders(NOISES[0])}
             drawn = {n: Curve(strategy_of(n), [_point(row)]) for n, row in found.items()}
             heading = f"{direction}, {name}: BLEU − greedy search's"
-            panels.append(Panel("model calls per sentence", heading, drawn, log=True))
+            panels.append(Panel("model calls per sentence", heading, drawn))
     curves(panels, path, note="bars: 95 % intervals of the difference")
 
 
