@@ -198,7 +198,7 @@ def test_paths_that_are_no_files_are_one_line(tmp_path):
 def test_without_pillow_there_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(InvalidInput, match=r"pip install \"npad\[caption\]\""):
+    with pytest.raises(InvalidInput, match='pictures need Pillow: pip install "pillow>='):
         pictures.ensure_pillow()
 
 
