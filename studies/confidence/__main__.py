@@ -4,7 +4,7 @@ python -m studies.confidence FOLDER --speech docs/results/whisper/hypotheses.jso
     --translations de.jsonl.gz pt.jsonl.gz
 
 The files of translations are those of `studies.confidence.decoding`. Without files, the report is
-rendered again from FOLDER/results.jsonl.
+rendered again from FOLDER/figures.jsonl.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--translations", type=Path, nargs="+", default=[])
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    record = Record(arguments.folder / "results.jsonl")
+    record = Record(arguments.folder / "figures.jsonl")
     tasks = [] if arguments.speech is None else [speech_task(arguments.speech)]
     measure(record, [*tasks, *translation_tasks(arguments.translations)], print)
     draw(record, arguments.folder)

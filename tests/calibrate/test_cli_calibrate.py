@@ -195,7 +195,7 @@ def test_an_interrupt_says_how_to_go_on(few, options, hint, refused_here, monkey
     ("cost", "words"),
     [
         (20.0, "at a third of the cost: beam 2 (20.0 calls per sentence)"),
-        (31.0, "at half of the cost: beam 2 (31.0 calls per sentence)"),
+        (31.0, "at half the cost: beam 2 (31.0 calls per sentence)"),
         (25.5, "at two fifths of the cost"),
         (51.0, "at 85 % of the cost"),
         (3.0, "at 5 % of the cost"),

@@ -1,4 +1,4 @@
-"""Grammars: the tokens that may follow are those with which an allowed text continues."""
+"""Grammars: a token may follow if an allowed text begins with what is then written."""
 
 from __future__ import annotations
 

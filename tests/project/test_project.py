@@ -23,7 +23,7 @@ LAYERS = [
     ["engine.cuda_graphs", "engine.next_token", "engine.cost"],
     ["noise", "schedules", "distributions"],
     ["hypotheses", "rows"],
-    ["engine", "selectors", "models.clean"],
+    ["engine", "selectors", "signals", "models.clean"],
     ["rescoring", "constraints"],
     ["search"],
     ["answering", "decoding", "scoring", "signatures", "testing"],

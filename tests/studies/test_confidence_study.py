@@ -34,7 +34,7 @@ def part():
 
 
 def test_the_report_is_rendered_from_its_results():
-    assert render(Record(FOLDER / "results.jsonl")) == (FOLDER / "README.md").read_text()
+    assert render(Record(FOLDER / "figures.jsonl")) == (FOLDER / "README.md").read_text()
 
 
 def test_escalation_pays_for_the_second_search_where_it_runs(part):

@@ -230,7 +230,8 @@ def cheaper(data: Data) -> str:
     nearest = min(FRACTIONS, key=lambda fraction: abs(fraction / share - 1))
     part = FRACTIONS[nearest] if abs(nearest / share - 1) < 0.1 else f"{100 * share:.0f} %"
     name = with_cost(data, data["cheaper"])
-    return f"As good within chance, at {part} of the cost: {name}"
+    part += "" if part == "half" else " of"
+    return f"As good within chance, at {part} the cost: {name}"
 
 
 def method() -> str:

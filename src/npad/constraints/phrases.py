@@ -70,10 +70,10 @@ class Memory(NamedTuple):
 
 
 class Matcher:
-    """A deterministic automaton over symbols, bytes or tokens, that finds phrases.
+    """A deterministic automaton over units, bytes or tokens, that finds phrases.
 
     Attributes:
-        symbols: those that occur in a phrase; all others of a kind are one class.
+        units: those that occur in a phrase; all others of a kind are one class.
         next: [states, classes], the next state, or `BROKEN`; the first state is 0.
         broken_by_end: [states], whether a phrase would be complete if the output ended.
     """
@@ -81,16 +81,16 @@ class Matcher:
     def __init__(self, patterns: Sequence[Pattern], in_bytes: bool) -> None:
         self.patterns, self.in_bytes = patterns, in_bytes
         spellings = (s for p in patterns for letter in p.letters for s in letter)
-        self.symbols = sorted({symbol for spelling in spellings for symbol in spelling})
-        # representatives of the symbols in no phrase: a letter, punctuation, the rest of a letter
+        self.units = sorted({unit for spelling in spellings for unit in spelling})
+        # representatives of the units in no phrase: a letter, punctuation, the rest of a letter
         others = [self._other(range(256), kind) for kind in range(3)] if in_bytes else [-1]
-        self.classes = [*self.symbols, *others]
+        self.classes = [*self.units, *others]
         states, found = {Memory(frozenset(), False): 0}, [Memory(frozenset(), False)]
         rows: list[list[int]] = []
         while len(rows) < len(found):
             row = []
-            for symbol in self.classes:
-                after = self._after(found[len(rows)], symbol)
+            for unit in self.classes:
+                after = self._after(found[len(rows)], unit)
                 if after is not None and after not in states:
                     states[after] = len(found)
                     found.append(after)
@@ -100,25 +100,25 @@ class Matcher:
         ended = [any(self._complete(item) for item in state.items) for state in found]
         self.broken_by_end = np.array(ended)
 
-    def class_of(self, symbols: IntArray) -> IntArray:
-        """Return the class of each symbol, a column of `next`."""
-        known = np.array(self.symbols, dtype=np.int64)
-        places = np.searchsorted(known, symbols).clip(max=len(known) - 1)
-        kinds = np.array([_kind(symbol) for symbol in range(256)]) if self.in_bytes else None
-        other = len(known) + (kinds[symbols] if kinds is not None else np.zeros_like(symbols))
-        return np.where(known[places] == symbols, places, other)
+    def class_of(self, units: IntArray) -> IntArray:
+        """Return the class of each unit, a column of `next`."""
+        known = np.array(self.units, dtype=np.int64)
+        places = np.searchsorted(known, units).clip(max=len(known) - 1)
+        kinds = np.array([_kind(unit) for unit in range(256)]) if self.in_bytes else None
+        other = len(known) + (kinds[units] if kinds is not None else np.zeros_like(units))
+        return np.where(known[places] == units, places, other)
 
-    def _other(self, symbols: range, kind: int) -> int:
-        """Return a symbol of a kind that is in no phrase; any of the kind if there is none."""
-        own = [symbol for symbol in symbols if _kind(symbol) == kind]
-        return next((symbol for symbol in own if symbol not in self.symbols), own[0])
+    def _other(self, units: range, kind: int) -> int:
+        """Return a unit of a kind that is in no phrase; any of the kind if there is none."""
+        own = [unit for unit in units if _kind(unit) == kind]
+        return next((unit for unit in own if unit not in self.units), own[0])
 
     def _complete(self, item: Item) -> bool:
         return item.letter == len(self.patterns[item.pattern].letters)
 
-    def _after(self, state: Memory, symbol: int) -> Memory | None:
-        """Return the state after a symbol; None if a phrase is complete."""
-        kind = _kind(symbol) if self.in_bytes else 0
+    def _after(self, state: Memory, unit: int) -> Memory | None:
+        """Return the state after a unit; None if a phrase is complete."""
+        kind = _kind(unit) if self.in_bytes else 0
         items, in_word = set(state.items), state.in_word
         if kind != REST:  # a letter begins
             if kind == PLAIN and any(map(self._complete, items)):
@@ -128,18 +128,18 @@ class Matcher:
                     items.add(Item(number, 0, ()))
             in_word = kind == WORD
         going = (item for item in items if not self._complete(item))
-        after = frozenset(item for old in going for item in self._continued(old, symbol))
+        after = frozenset(item for old in going for item in self._continued(old, unit))
         for item in after:
             if self._complete(item) and not self.patterns[item.pattern].ends_word:
                 return None
         return Memory(after, in_word)
 
-    def _continued(self, item: Item, symbol: int) -> Iterator[Item]:
+    def _continued(self, item: Item, unit: int) -> Iterator[Item]:
         spellings = [item.rest]
         if not item.rest:
             spellings = list(self.patterns[item.pattern].letters[item.letter])
         for spelling in spellings:
-            if spelling[0] == symbol:
+            if spelling[0] == unit:
                 rest = spelling[1:]
                 yield Item(item.pattern, item.letter + (not rest), rest)
 
@@ -186,7 +186,7 @@ def forbidding_tokens(phrases: Sequence[Sequence[int]], label: str) -> Table:
     """Return the rule that forbids sequences of tokens."""
     letters = [tuple(frozenset([(token,)]) for token in phrase) for phrase in phrases]
     matcher = Matcher([Pattern(own) for own in letters], in_bytes=False)
-    tokens = np.arange(max(matcher.symbols) + 2)  # the last one stands for all tokens beyond
+    tokens = np.arange(max(matcher.units) + 2)  # the last one stands for all tokens beyond
     return Table(matcher.next[:, matcher.class_of(tokens)], matcher.broken_by_end, 0, label)
 
 

@@ -64,7 +64,7 @@ class Prediction:
         precise = torch.promote_types(checked.dtype, torch.float32)
         if normalised:
             log_probs = checked.to(precise)
-            broken = log_probs.isnan().any(-1)
+            broken = log_probs.amax(-1).isnan()  # one NaN makes the maximum NaN
         else:
             log_probs = torch.log_softmax(checked, -1, dtype=precise)
             broken = log_probs[:, 0].isnan()  # one NaN makes the whole row NaN
