@@ -124,11 +124,12 @@ def serving(
     served = {model.id: model for model in models or [toy_model(limits)]}
     service = Service(served, limits, Guard("127.0.0.1", token))
     listener = server.bind("127.0.0.1", 0)
-    running = server.make_server(app.build(service), limits)
+    started = threading.Event()
+    running = server.make_server(app.build(service), limits, started.set)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        wait_until(lambda: running.started)
+        assert started.wait(20)
         yield Client(listener.getsockname()[1], service, token)
     finally:
         running.should_exit = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -171,6 +172,12 @@ def test_a_decompression_bomb_is_refused_before_it_is_decoded(monkeypatch):
     monkeypatch.setattr(Image.Image, "load", None)  # decoding would fail
     with pytest.raises(InvalidInput, match="12,000 × 12,000 pixels, more than 100,000,000"):
         read_picture(data, 16)
+    monkeypatch.undo()
+    for most in (16 * 16, 16 * 16 - 1):
+        monkeypatch.setattr("npad.pipelines.pictures.MAX_PIXELS", most)
+        with nullcontext() if most == 256 else pytest.raises(InvalidInput, match="16 × 16 pixels"):
+            read_picture(content(Image.new("1", (16, 16))), 16)
+    monkeypatch.undo()
     # as Pillow itself refuses it
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50)
     with pytest.raises(InvalidInput, match="more than 100,000,000 pixels"):
@@ -191,7 +198,7 @@ def test_paths_that_are_no_files_are_one_line(tmp_path):
 def test_without_pillow_there_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(InvalidInput, match=r"pip install \"npad\[caption\]\""):
+    with pytest.raises(InvalidInput, match='pictures need Pillow: pip install "pillow>='):
         pictures.ensure_pillow()
 
 

@@ -123,7 +123,7 @@ POISONED = b"danke\n\xff\xfe\nna ja\n" + LONG + b"\nzero\0\n" + b"d" * 500 + b"\
             "in.jsonl",
             BAD,
             ["thanks", "", "", "", "", "", "well yes"],
-            {2: "", 3: "no JSON object with a text 'text'", 4: "", 5: "half a surrogate", 6: ""},
+            {2: "", 3: "not a JSON object with a text 'text'", 4: "", 5: "half a surrogate", 6: ""},
         ),
         (
             "in",

@@ -65,6 +65,8 @@ def test_a_finished_unit_is_in_the_files_at_once(tmp_path):
             write(manifest, slice(count - 1, count))
             assert (tmp_path / "out.part").read_bytes() == b"".join(UNITS[:count])
             assert (tmp_path / "out.manifest.jsonl").read_text().count("\n") == count + 1
+        manifest.append(b"", 1)
+        assert (manifest.failed, manifest.near_ties) == (1, 3)
         raise Killed
 
 
@@ -173,7 +175,10 @@ def test_lines_in_another_order_are_refused(tmp_path, change):
             "doubled": b"".join([entries[0], *entries]),
         }[change]
     )
-    rule = r"line \d, is damaged: it begins with text \d, and \d come before it; delete this line"
+    line = 3 if change == "doubled" else 2
+    rule = (
+        rf"line {line}, is damaged: it begins with text \d, and \d come before it; delete this line"
+    )
     with pytest.raises(StorageError, match=rule) as caught:
         resume(tmp_path / "out")
     assert not hasattr(caught.value, "__notes__")

@@ -21,7 +21,7 @@ from npad.scale.units import (
     units_of,
     without_alternatives,
 )
-from npad.selectors import MBR, GNMTLength, Rerank, WithCut
+from npad.selectors import MBR, GNMTLength, MostProbable, Rerank, WithCut
 from scale_cases import echo, made_of
 
 DECODING = Decoding(NPAD(chains=7))
@@ -148,3 +148,19 @@ def test_names_of_0_2_still_work_with_a_warning():
         assert npad.scale.Engine is npad.scale.Workers
     with pytest.warns(DeprecationWarning, match=r"npad\.scale\.Task is now"):
         assert npad.scale.Task("npad(chains=4)", 9) == Decoding(NPAD(chains=4), 9)
+
+
+@pytest.mark.parametrize(
+    ("parts", "selector", "sent"),
+    [
+        (1, MBR(), MBR()),
+        (2, MBR(), MostProbable()),
+        (2, WithCut(), WithCut()),
+        (3, WithCut(MBR()), WithCut()),
+    ],
+)
+def test_of_divided_chains_the_driver_selects(parts, selector, sent):
+    decoding = Decoding(NPAD(chains=7, selector=selector))
+    units = list(units_of(["a", "b", "c"], decoding, 2, parts))
+    assert len(units) == 2 * parts
+    assert {unit.decoding.decoder.selector for unit in units} == {sent}  # type: ignore[attr-defined]

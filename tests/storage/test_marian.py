@@ -43,6 +43,8 @@ def test_matrices_lie_outputs_first_and_embeddings_as_they_are(file):
 def test_options_are_the_top_level_of_the_configuration(file):
     options = {name: value.strip('"') for name, value in OPTIONS.items()}
     assert read_marian(file).options == options
+    text = b'a: "1"\n b: 2\n- c: 3\n#d: 4\nx-y: 5\nx y: 6\nplain\n\0'
+    assert marian._options(text) == {"a": "1", "x-y": "5", "x y": "6"}
 
 
 def test_a_file_may_be_compressed(file):

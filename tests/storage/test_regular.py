@@ -117,7 +117,7 @@ def test_a_sealed_object_is_parsed_only_as_it_was_sealed():
     text = json.dumps(seal(content)).encode()
     assert unsealed(text, "it") == seal(content)
     for other in (text.replace(b"1", b"2"), text.replace(b'"a"', b'"x"')):
-        with pytest.raises(StorageError, match="it is damaged or was edited: its digest is not"):
+        with pytest.raises(StorageError, match="it is damaged or was edited: its digest does not"):
             unsealed(other, "it")
     with pytest.raises(StorageError, match="it is damaged or was edited: it has no digest"):
         unsealed(json.dumps(content).encode(), "it")

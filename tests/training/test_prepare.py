@@ -282,6 +282,7 @@ def test_the_defaults_are_those_of_the_help():
         ({"sample": 0}, "sample must be a whole number of at least 1, not 0"),
         ({"pairs": 3}, "data must be a token store's folder, or the fields of TextData"),
         ({"task": "smell", "vocabulary": 300}, "smell"),
+        ({"task": "caption", "vocabulary": 300, "features": {"size": 0}}, "size must be a whole"),
         ({"task": "caption", "vocabulary": 300, "pairs": 3}, "the fields of MediaData"),
         ({"task": "caption", "vocabulary": 300, "tokenizer": 3}, "tokenizer must be a path"),
         ({"task": "caption", "vocabulary": 300, "weights": 3}, "weights must be a list of files"),

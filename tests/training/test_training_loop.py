@@ -185,6 +185,7 @@ def test_the_last_checkpoint_knows_the_last_validation(tmp_path, store):
         progress, _reason = run.resume(tmp_path / "run")
         saved = json.loads((tmp_path / "run/checkpoint-8/progress.json").read_text())["progress"]
         assert (saved["validated"], saved["best"]) == (8, progress.best)
+        assert 0 <= saved["seconds"] < 600
         assert validated_updates(tmp_path / "run") == [3, 6, 8]
 
 

@@ -102,9 +102,8 @@ def _in_archive(archive: Path, names: dict[str, None]) -> Iterator[tuple[str, by
     try:
         with _opened(archive) as (content, listed):
             while (member := listed.next()) is not None:
-                cast(
-                    Any, listed
-                ).members.clear()  # a list of all files needs gigabytes for millions
+                # A list of all files needs gigabytes for millions.
+                cast(Any, listed).members.clear()
                 name = member.name.removeprefix("./")
                 if name not in missing or not member.isreg() or member.issparse():
                     continue

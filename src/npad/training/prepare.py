@@ -515,7 +515,7 @@ def _write_source(
     folder: Path, kind: SourceKind, items: Items, network: EfficientNet | None
 ) -> WrittenItems:
     """Write the items of a split; the texts are returned, to be written once subwords are known."""
-    folder.mkdir(parents=True)
+    folder.mkdir()
     written, ends = WrittenItems(), []
     pairs = enumerate(items)
     with open(folder / kind.files[1], "wb") as file:

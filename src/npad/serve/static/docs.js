@@ -32,10 +32,10 @@ function parametersOf(operation) {
   }));
 }
 
-/** A command that sends a request with what must be there, and with what has an example. */
+/** A command that sends a request with what is required, and with texts that have an example. */
 function commandOf(path, operation, parameters) {
   const given = parameters
-    .filter(({ required, schema }) => required || schema.examples)
+    .filter(({ required, schema }) => required || typeof schema.examples?.[0] === "string")
     .map(({ name, schema }) => [name, schema.examples?.[0] ?? "TEXT"]);
   const address = `${location.origin}${path}`;
   const [kind] = Object.keys(operation.requestBody?.content ?? {});
