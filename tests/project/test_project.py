@@ -110,6 +110,7 @@ def test_imports_point_one_way(path):
         ("pyarrow", "scale/formats.py"),
         ("uvicorn", "serve/server.py"),
         ("PIL", "pipelines/pictures.py"),
+        ("llguidance", "constraints/grammar.py"),
     ],
 )
 def test_an_extra_is_imported_in_one_place(library, home):
