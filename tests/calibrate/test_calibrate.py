@@ -327,5 +327,7 @@ def test_every_metric_can_choose_a_decoder(name):
 
 
 def test_translating_is_the_translator_with_a_warning():
-    with pytest.warns(DeprecationWarning, match="is now the translator itself"):
+    with pytest.warns(
+        DeprecationWarning, match="is now the translator; the old name will be removed"
+    ):
         assert Translating(TOY) is TOY

@@ -116,7 +116,7 @@ def test_sources_have_the_keyword_of_their_medium(pipeline, sources):
 @pytest.mark.parametrize("module_name", ["captioning", "transcription"])
 def test_load_is_found_in_its_old_modules(module_name):
     old = importlib.import_module(f"npad.pipelines.{module_name}")
-    with pytest.warns(DeprecationWarning, match=r"is now npad\.load; the old name ends"):
+    with pytest.warns(DeprecationWarning, match=r"is now npad\.load; the old name will be removed"):
         assert old.load is npad.load
     with pytest.raises(AttributeError, match="has no attribute 'lode'"):
         old.lode  # noqa: B018

@@ -149,13 +149,14 @@ def test_chains_in_parts_find_what_they_find_together(inner, kind):
 
 
 @pytest.mark.parametrize("decoder", [Greedy(), NPAD(chains=2), NPAD(Beam(2), chains=2)], ids=str)
-def test_a_step_of_the_model_is_eleven_frames_from_decode_at_most(decoder):
+def test_a_step_of_the_model_is_eleven_frames_from_search_at_most(decoder):
+    """Of `npad.decoding.search`, which pipelines call as `decode` does."""
     depths = []
 
     class Probed(TableModel):
         def step(self, state, tokens, perturb=None):
             names = [frame.name for frame in traceback.extract_stack()]
-            depths.append(len(names) - names.index("decode"))
+            depths.append(len(names) - names.index("search"))
             return super().step(state, tokens, perturb)
 
     model = Probed(TableModel.random(3, 2).tables)

@@ -33,7 +33,7 @@ from npad.search.decoder import Decoder
 from npad.search.defaults import default_decoder
 from npad.search.request import MAX_LENGTH, MAX_ROWS, Decoding
 from npad.signatures import signature
-from npad.validation import brief, ensure_callable, ensure_integer
+from npad.validation import as_list, brief, ensure_callable, ensure_integer
 
 WINDOW_BATCHES = 8  # batches that a stream of texts reads ahead, to group texts of similar length
 # Logits of a batch on a CPU. Beyond 32 MiB, glibc asks the system for fresh pages for each tensor:
@@ -406,10 +406,11 @@ def vocabulary_of(detokenise: Any) -> Vocabulary | None:
 
 def with_prefixes(sources: list[Any], prefixes: Sequence[str], medium: str) -> list[Prefixed]:
     """Return sources with the text that the output of each begins with."""
-    if isinstance(prefixes, str) or len(prefixes) != len(sources):
-        rule = f"prefixes must be one text per {medium}, {len(sources)} in all"
-        raise InvalidInput(f"{rule}, not {brief(prefixes)}")
-    return [Prefixed(*pair) for pair in zip(sources, prefixes, strict=True)]
+    rule = f"one text per {medium}, {len(sources)} in all"
+    texts = as_list("prefixes", prefixes, rule)
+    if len(texts) != len(sources):
+        raise InvalidInput(f"prefixes must be {rule}, not {brief(prefixes)}")
+    return [Prefixed(*pair) for pair in zip(sources, texts, strict=True)]
 
 
 def also_named(name: str, method: Method) -> Method:

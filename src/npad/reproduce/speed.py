@@ -195,7 +195,8 @@ def measured_model(
     for name, decoding in strategies.items():
 
         def work(batch: Sequence[str], decoding: Decoding = decoding) -> list[Output]:
-            return pipeline.decode(batch, **vars(decoding))
+            limits = decoding.max_length, decoding.max_rows
+            return pipeline.decode(batch, decoding.decoder, *limits, decoding.constraint)
 
         hypotheses = [output.hypothesis for output in work(texts)]
         tokens = sum(len(hypothesis.tokens) + hypothesis.finished for hypothesis in hypotheses)

@@ -56,16 +56,7 @@ def run(
         DeadlinePassed: the deadline has passed, if there is one.
         Stopped: the condition that stops the search holds, if there is one.
     """
-    settle = Capabilities.of(model).settle
-    if settle is None:
-        return _run(model, state, frontier, problems, rows)
-    return settle(state, _run(model, state, frontier, problems, rows))  # type: ignore[no-any-return]
-
-
-def _run(
-    model: Model[Any], state: Any, frontier: Frontier, problems: Problems, rows: int
-) -> Hypotheses:
-    """Step until every group is done or max_length is reached, whatever constraints say."""
+    begun = state
     steps = Steps(model, len(problems) * rows, problems.per_sentence)
     if steps.paired:
         frontier = with_clean_gains(frontier)
@@ -111,11 +102,15 @@ def _run(
                 state = model.select(state, rows_of(staying, frontier.tokens.shape[1]))
                 groups, frontier = groups[staying], frontier.groups(staying)
         hypotheses = _results(frontier, graphs)
-    if pieces:
-        hypotheses = join_groups([*pieces, (groups.cpu(), hypotheses)], model.special.pad)
-    if len(hypotheses.lengths) > len(problems):
-        hypotheses = hypotheses.groups(torch.arange(len(problems)))
-    return hypotheses
+    hypotheses = _joined([*pieces, (groups.cpu(), hypotheses)], len(problems), model.special.pad)
+    settle = steps.capabilities.settle
+    return hypotheses if settle is None else settle(begun, hypotheses)
+
+
+def _joined(pieces: list[tuple[Tensor, Hypotheses]], count: int, pad: int) -> Hypotheses:
+    """Return the hypotheses of the first `count` groups in their order."""
+    joined = pieces[0][1] if len(pieces) == 1 else join_groups(pieces, pad)
+    return joined if len(joined.lengths) <= count else joined.groups(torch.arange(count))
 
 
 def _results(frontier: Any, graphs: GraphCache | None) -> Hypotheses:
