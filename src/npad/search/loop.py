@@ -102,15 +102,18 @@ def run(
                 state = model.select(state, rows_of(staying, frontier.tokens.shape[1]))
                 groups, frontier = groups[staying], frontier.groups(staying)
         hypotheses = _results(frontier, graphs)
-    hypotheses = _joined([*pieces, (groups.cpu(), hypotheses)], len(problems), model.special.pad)
+    if pieces:
+        hypotheses = join_groups([*pieces, (groups.cpu(), hypotheses)], model.special.pad)
+    hypotheses = _first_groups(hypotheses, len(problems))
     settle = steps.capabilities.settle
     return hypotheses if settle is None else settle(begun, hypotheses)
 
 
-def _joined(pieces: list[tuple[Tensor, Hypotheses]], count: int, pad: int) -> Hypotheses:
-    """Return the hypotheses of the first `count` groups in their order."""
-    joined = pieces[0][1] if len(pieces) == 1 else join_groups(pieces, pad)
-    return joined if len(joined.lengths) <= count else joined.groups(torch.arange(count))
+def _first_groups(hypotheses: Hypotheses, count: int) -> Hypotheses:
+    """Return the hypotheses of the first `count` groups; the others are copies."""
+    if len(hypotheses.lengths) <= count:
+        return hypotheses
+    return hypotheses.groups(torch.arange(count))
 
 
 def _results(frontier: Any, graphs: GraphCache | None) -> Hypotheses:
