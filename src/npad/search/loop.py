@@ -104,16 +104,17 @@ def run(
         hypotheses = _results(frontier, graphs)
     if pieces:
         hypotheses = join_groups([*pieces, (groups.cpu(), hypotheses)], model.special.pad)
-    hypotheses = _first_groups(hypotheses, len(problems))
-    settle = steps.capabilities.settle
+    return _settled(steps.capabilities, begun, hypotheses, len(problems))
+
+
+def _settled(
+    capabilities: Capabilities, begun: Any, hypotheses: Hypotheses, count: int
+) -> Hypotheses:
+    """Return the hypotheses of the first `count` groups, checked against constraints."""
+    if len(hypotheses.lengths) > count:  # the others are copies
+        hypotheses = hypotheses.groups(torch.arange(count))
+    settle = capabilities.settle
     return hypotheses if settle is None else settle(begun, hypotheses)
-
-
-def _first_groups(hypotheses: Hypotheses, count: int) -> Hypotheses:
-    """Return the hypotheses of the first `count` groups; the others are copies."""
-    if len(hypotheses.lengths) <= count:
-        return hypotheses
-    return hypotheses.groups(torch.arange(count))
 
 
 def _results(frontier: Any, graphs: GraphCache | None) -> Hypotheses:
