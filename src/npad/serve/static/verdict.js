@@ -67,8 +67,8 @@ export function warning(output, language) {
     : logProb / (tokens.length + 1) < UNKNOWN_LOG_PROB;
   if (unknown) {
     const reads = language ? ` It reads ${nameOf(language)}.` : "";
-    const why = estimated ? ` (${chrf})` : "";
-    return `The model does not know this text${why}: do not rely on the output.${reads}${why(rivals)}`;
+    const estimate = estimated ? ` (${chrf})` : "";
+    return `The model does not know this text${estimate}: do not rely on the output.${reads}${why(rivals)}`;
   }
   if (!finished) return "The output was cut: raise “Longest output” in the settings.";
   if (estimated && (doubtful || confidence < UNSURE))
