@@ -84,7 +84,7 @@ class Automaton(Rule):
         edges: its edges; `FREE` and `DEAD` have none.
         starts: the state of each sentence before its first token, or of all sentences.
         label: for messages and signatures.
-        finishes: an output that is cut at max_length is none of those it allows.
+        finishes: whether an output must end to be allowed; one cut at max_length is then refused.
     """
 
     masks = True
