@@ -153,11 +153,13 @@ def test_the_top_is_the_top(dtype, vocabulary, k):
 
 
 @pytest.mark.parametrize("groups", [1, 7, 300])
-def test_a_greedy_step_is_that_of_torch(groups):
+@pytest.mark.parametrize("paired", [False, True])
+def test_greedy_step_equals_torch(groups, paired):
     def predicted():
-        logits = random(groups, 1, 11)
+        logits = random(groups, 1 + paired, 11)
         logits[:, :, 3] += 1  # the end
-        return Prediction(logits, logits.logsumexp(-1), logits.argmax(-1))
+        both = Prediction(logits, logits.logsumexp(-1), logits.argmax(-1))
+        return both.map(lambda x: x[:, :1])  # of pairs, every other row
 
     def begun():
         zeros = torch.zeros(groups, 1, device=DEVICE)
@@ -177,11 +179,12 @@ def test_a_greedy_step_is_that_of_torch(groups):
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("before", [1, 3])
 @pytest.mark.parametrize("independent", [False, True])
-def test_recorded_gains_are_those_of_torch(width, before, independent, monkeypatch):
+def test_recorded_gains_equal_those_of_torch(width, before, independent, monkeypatch):
     if before > width:
         width = before
-    logits = random(5, before, 11)
-    predicted = Prediction(logits, logits.logsumexp(-1))
+    logits = random(5, 2, before, 11)
+    pairs = Prediction(logits, logits.logsumexp(-1))
+    predicted = pairs.map(lambda x: x[:, 1])  # of pairs, the clean rows
     read = torch.randint(0, 11, (5, width), device=DEVICE)
     rows = torch.randint(0, 5 * before, (5 * width,), device=DEVICE)
     histories = []

@@ -166,7 +166,7 @@ def greedy_step(
     next_step = torch.empty_like(step)
     flat_logits = logits.reshape(rows, -1)
     _greedy_step[max(1, triton.cdiv(rows, BLOCK)),](
-        best.reshape(rows), flat_logits, norm.reshape(rows),
+        best.contiguous(), flat_logits, norm.contiguous(),
         scores.contiguous(), lengths.contiguous(), finished.contiguous().view(torch.uint8),
         history, step,
         tokens, new_scores, new_lengths, new_finished.view(torch.uint8), next_step,
@@ -227,7 +227,7 @@ def record_gains(
     count = groups * width
     flat = logits.reshape(groups * old_width, -1)
     _record_gains[max(1, triton.cdiv(count, BLOCK)),](
-        flat, norm.reshape(-1), tokens.reshape(-1), rows, gains, ends, step, eos,
+        flat, norm.contiguous(), tokens.contiguous(), rows, gains, ends, step, eos,
         count, width, old_width, flat.stride(0), BLOCK=BLOCK,
     )  # fmt: skip
 
