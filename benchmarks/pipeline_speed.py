@@ -155,7 +155,7 @@ def translate_file(pipeline: Pipeline, runner: Callable[[], Any], text: Path, ou
         raise SystemExit(f"line {line}: {error}")
 
     with (
-        patch("npad.pipelines.pipeline.runner_for", lambda model: runner()),
+        patch("npad.pipelines.pipeline.runner_for", lambda model, ahead: runner()),
         patch.object(pipelines, "search", timed_decode),
     ):
         start = time.perf_counter()

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
@@ -39,8 +40,9 @@ def label(value: Any) -> str:
     return f"{name}({inside})" if inside else name
 
 
+@cache
 def default_of(field: Field[Any]) -> Any:
-    """Return a field's default; `MISSING` if it has none."""
+    """Return a field's default, which no one changes; `MISSING` if it has none."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 

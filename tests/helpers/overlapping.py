@@ -21,7 +21,7 @@ TOY = npad.load("toy")
 @pytest.fixture
 def overlap(monkeypatch):
     """Decode in the background, as on a GPU."""
-    monkeypatch.setattr(pipeline, "runner_for", lambda model: Background())
+    monkeypatch.setattr(pipeline, "runner_for", lambda model, ahead: Background())
 
 
 @pytest.fixture(autouse=True)

@@ -47,7 +47,7 @@ def test_model_calls_are_counted_where_the_stream_is_read():
     with npad.count_calls() as calls:
         list(TOY.stream(ReadAhead(["danke"] * 5), Greedy(), window=2))
     with pytest.MonkeyPatch.context() as patch, npad.count_calls() as expected:
-        patch.setattr(pipeline, "runner_for", lambda model: Inline())
+        patch.setattr(pipeline, "runner_for", lambda model, ahead: Inline())
         list(TOY.stream(["danke"] * 5, Greedy(), window=2))
     assert calls == expected
     assert calls.search > 0
@@ -93,7 +93,7 @@ def test_an_error_comes_after_the_windows_before_it(fault, source, overlap):
     translator, texts = fault(untrained())
     found, error = outcome(translator.stream(source(texts), Greedy(), 4, window=10))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "runner_for", lambda model: Inline())
+        patch.setattr(pipeline, "runner_for", lambda model, ahead: Inline())
         translator, texts = fault(untrained())
         expected = outcome(translator.stream(texts, Greedy(), 4, window=10))
     assert error == expected[1] is not None

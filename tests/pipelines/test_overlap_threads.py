@@ -38,7 +38,7 @@ def test_one_ahead_yields_all_in_order(size):
 def test_at_most_one_window_is_read_ahead_and_only_where_it_may(
     runner, wrapped, ahead, monkeypatch
 ):
-    monkeypatch.setattr(pipeline, "runner_for", lambda model: runner())
+    monkeypatch.setattr(pipeline, "runner_for", lambda model, ahead: runner())
     read, decoded = [], []
     endless = (read.append(i) or "danke" for i in count())
     stream = spied(TOY, decoded.append).stream(wrapped(endless), Greedy(), window=10)
@@ -124,7 +124,7 @@ import npad
 from npad.pipelines import pipeline
 from npad.pipelines.overlap import Background, ReadAhead
 
-pipeline.runner_for = lambda model: Background()
+pipeline.runner_for = lambda model, ahead: Background()
 stream = npad.load("toy").stream(ReadAhead(["danke"] * 9), npad.Greedy(), window=2)
 print(next(stream).text)
 """
@@ -157,6 +157,16 @@ def test_a_background_runner_continues_after_an_error_and_a_pause():
     runner.close()
 
 
+def test_a_task_without_company_runs_in_the_thread_that_asks():
+    runner = Background(ahead=False)
+    assert runner.submit(threading.current_thread)() is threading.current_thread()
+    with pytest.raises(ZeroDivisionError):
+        runner.submit(lambda: 1 / 0)()
+    several = [runner.submit(threading.current_thread) for _ in range(3)]
+    assert {result().name for result in several} == {"npad decoding"}
+    runner.close()
+
+
 PAUSE = 0.02  # seconds to encode, decode or write three texts
 
 
@@ -173,7 +183,7 @@ def test_stages_overlap(window, max_rows, share, monkeypatch):
     )
 
     def seconds(runner):
-        monkeypatch.setattr(pipeline, "runner_for", lambda model: runner())
+        monkeypatch.setattr(pipeline, "runner_for", lambda model, ahead: runner())
         start = time.perf_counter()
         stream = translator.stream(ReadAhead(["danke"] * 30), Greedy(), 4, max_rows, window)
         for number, _ in enumerate(stream):

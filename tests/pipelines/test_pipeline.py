@@ -130,7 +130,7 @@ def test_decoding_in_the_background_changes_nothing(
     pipeline, sources, decoder, wrapped, window, monkeypatch
 ):
     expected = pipeline.decode(sources(30), decoder, 8, 12)
-    monkeypatch.setattr(module, "runner_for", lambda model: Background())
+    monkeypatch.setattr(module, "runner_for", lambda model, ahead: Background())
     assert_alike(pipeline.stream(wrapped(sources(30)), decoder, 8, 12, window), expected)
 
 

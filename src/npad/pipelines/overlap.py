@@ -52,11 +52,17 @@ class Inline:
 class Background(Inline):
     """Runs tasks in a thread, in the order in which they were submitted.
 
-    The thread ends when there are none left, so that a program that abandons a stream can end.
-    Tasks see the context variables of their submitter.
+    The thread ends when no task is left, so that a program that abandons a stream can end. Tasks
+    see the context variables of their submitter.
+
+    Args:
+        ahead: start the thread with the first task. Otherwise it starts with the second one, and a
+            task that is alone runs in the thread that asks for its result: for one sentence, a
+            thread takes longer than it saves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: bool = True) -> None:
+        self.ahead = ahead
         self._tasks: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._lock = RLock()  # the garbage collector may call `close` wherever the lock is held
         self._running = False
@@ -66,14 +72,26 @@ class Background(Inline):
         future: Future[T] = Future()
         with self._lock:
             self._tasks.append((partial(copy_context().run, task), future))
-            if not self._running:
+            if not self._running and (self.ahead or len(self._tasks) > 1):
                 thread = Thread(target=self._run, name="npad decoding")
                 thread.start()
                 self._thread, self._running = thread, True
-        return future.result
+
+        def result() -> T:
+            if not future.done() and self._alone():
+                self._run()
+            return future.result()
+
+        return result
 
     def look_ahead(self, items: Iterator[T]) -> Iterator[T]:
         return one_ahead(items)
+
+    def _alone(self) -> bool:
+        """Return whether the caller's thread must run the tasks, and let it."""
+        with self._lock:
+            alone, self._running = not self._running, True
+            return alone
 
     def _run(self) -> None:
         while True:
@@ -97,14 +115,16 @@ class Background(Inline):
             thread.join()
 
 
-def runner_for(model: Model[Any]) -> Inline:
+def runner_for(model: Model[Any], ahead: bool = True) -> Inline:
     """Return how a model's decoding is run: in the background on a GPU, else inline.
+
+    `ahead` tells whether sources are read while others are decoded.
 
     On a CPU, decoding keeps all cores busy, so that overlap gains nothing. Inside a
     `torch.autocast` block, which holds for one thread only, decoding stays in that thread.
     """
     if Capabilities.of(model).device.type == "cuda" and not torch.is_autocast_enabled("cuda"):
-        return Background()
+        return Background(ahead)
     return Inline()
 
 

@@ -266,7 +266,7 @@ class Pipeline(ABC):
         """
         # A search that calls `detokenise` must not do so while this thread encodes.
         plain = self._search(decoding.decoder) is decoding.decoder
-        runner = runner_for(self.model) if plain else Inline()
+        runner = runner_for(self.model, ahead) if plain else Inline()
         signed = signature(decoding.decoder, self.model, decoding.constraint)
         run = Run(self, decoding, runner, signed)
         with closing(runner):

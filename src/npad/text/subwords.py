@@ -28,6 +28,7 @@ END = 0  # the end token; id i of the tokenizer is token i + 1, so that no text 
 # Tokenising takes 130 times the memory of a text (1.3 GiB for 10 MB), so a text that must be too
 # long is refused beforehand. The longest subword of the shipped model has 19 characters.
 MAX_CHARACTERS_PER_TOKEN = 64
+MAX_IN_TURN = 16  # outputs; the library takes longer to divide so few among the cores
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,8 @@ class Detokeniser:
 
     def all(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Decode many sequences of tokens, in parallel on all cores."""
+        if len(sequences) <= MAX_IN_TURN:
+            return [self(tokens) for tokens in sequences]
         batch = [_identifiers(tokens) for tokens in sequences]
         texts = self.subwords.tokenizer.decode_batch(batch, skip_special_tokens=False)
         return [str(text) for text in texts]
