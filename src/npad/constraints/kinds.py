@@ -143,7 +143,7 @@ def prefix_rule(prefixes: Sequence[Phrase], vocabulary: Vocabulary | None) -> Au
         triples.append(([states[rest]] * len(spelled), [token for token, _ in spelled], lefts))
     label = f"prefix({shown(prefixes[0])})" if len(prefixes) == 1 else "prefix"
     edges = edges_of([[np.array(x, dtype=np.int64) for x in triple] for triple in triples])
-    return Automaton(edges, starts if len(starts) > 1 else starts[0], label, finishes=False)
+    return Automaton(edges, starts if len(starts) > 1 else starts[0], label)
 
 
 @dataclass(frozen=True)
@@ -378,7 +378,7 @@ def _choices_rule(constraint: Choices, eos: int, vocabulary: Vocabulary | None) 
         choices = needed(vocabulary, "a choice").encode(choices)
     if any(eos in choice for choice in choices):
         raise InvalidInput(f"leave the end token {eos} out of choices; it is added")
-    return Automaton(trie_of(choices, eos), ROOT, str(constraint), finishes=True)
+    return Automaton(trie_of(choices, eos), ROOT, str(constraint), finishes=True, large=True)
 
 
 def needed(vocabulary: Vocabulary | None, noun: str) -> Vocabulary:
