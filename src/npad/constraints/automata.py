@@ -6,7 +6,8 @@ for each state where every token leads, for forbidden phrases. A step looks up r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from npad.rows import IntArray, argsort_rows, run_starts
 
 FREE, DEAD, ROOT = 0, 1, 2  # states: everything may follow; nothing may; where a list begins
 STRIDE = 1 << 31  # between the keys of two states: more than any vocabulary has tokens
-MAX_DENSE = 1 << 25  # entries of dense masks
+MAX_DENSE = 1 << 23  # entries of masks otherwise
 FEW_DENSE = 1 << 21  # entries up to which all states have a mask
 NARROW = 16  # otherwise a state with at most so many tokens lists them; doubled until others fit
 MAX_TOKENS = 1 << 28  # tokens of a list, each padded to the longest
@@ -194,30 +195,40 @@ def edges_of(triples: Sequence[Sequence[IntArray]]) -> Edges:
     return Edges(states[order], tokens[order], targets[order])
 
 
-def trie_of(sequences: Sequence[Sequence[int]], eos: int) -> Edges:
+def trie_of(parts: Iterable[Sequence[Sequence[int]]], eos: int) -> Edges:
     """Return the automaton of a closed set: each sequence of tokens, and then the end token.
 
     Its states are the distinct prefixes, from `ROOT`, shorter ones first.
+
+    Args:
+        parts: the sequences, some at a time, so that few are lists at once.
+        eos: the end token.
+
+    Raises:
+        InvalidInput: they have too many tokens, or the end token.
     """
-    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
-    longest = int(lengths.max(initial=0)) + 1
-    if len(sequences) * longest > MAX_TOKENS:
+    flat, counts = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int64)]
+    for part in parts:
+        counts.append(np.fromiter(map(len, part), dtype=np.int64, count=len(part)))
+        flat.append(np.fromiter(chain.from_iterable(part), np.int32, counts[-1].sum()))
+    tokens, lengths = np.concatenate(flat), np.concatenate(counts)
+    if (tokens == eos).any():
+        raise InvalidInput(f"leave the end token {eos} out of choices; it is added")
+    number, longest = len(lengths), int(lengths.max(initial=0)) + 1
+    if number * longest > MAX_TOKENS:
         rule = f"have at most {MAX_TOKENS:,} tokens, each padded to the longest"
-        raise InvalidInput(f"choices must {rule}; there are {len(sequences):,} of up to {longest}")
-    table = np.full((len(sequences), longest), -1, dtype=np.int64)
-    flat = np.fromiter(
-        (token for s in sequences for token in s), dtype=np.int64, count=lengths.sum()
-    )
-    table[np.arange(longest) < lengths[:, None]] = flat
-    table[np.arange(len(sequences)), lengths] = eos
+        raise InvalidInput(f"choices must {rule}; there are {number:,} of up to {longest}")
+    table = np.full((number, longest), -1, dtype=np.int32)
+    table[np.arange(longest) < lengths[:, None]] = tokens
+    table[np.arange(number), lengths] = eos
     table = table[argsort_rows(table + 1)]
-    states, begins, parts = ROOT, np.zeros(len(table), dtype=bool), []
+    states, begins, edges = ROOT, np.zeros(number, dtype=bool), []
     begins[:1] = True
-    node = np.full(len(table), ROOT)
+    node = np.full(number, ROOT)
     for column in table.T:
         begins = begins | run_starts(column)
         starts = begins & (column >= 0)
         after = states + np.cumsum(starts)
-        parts.append((node[starts], column[starts], after[starts]))
+        edges.append((node[starts], column[starts].astype(np.int64), after[starts]))
         node, states = np.where(column >= 0, after, DEAD), states + int(starts.sum())
-    return edges_of(parts)
+    return edges_of(edges)

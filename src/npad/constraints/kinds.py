@@ -21,6 +21,7 @@ from npad.validation import brief, counted, did_you_mean, ensure_choice
 
 Phrase = str | tuple[int, ...]  # a text, or its tokens
 CACHED = 16  # constraints whose automata are kept
+ENCODED = 1 << 14  # choices whose tokens are lists at a time: tokenizers take much memory for each
 FEW = 3  # phrases that messages list
 MAX_REQUIRED = 16  # phrases that an output must have: beams share their slots between them
 SHOWN = 40  # characters of a phrase in messages and signatures
@@ -374,11 +375,10 @@ def listed(phrases: Sequence[Phrase]) -> str:
 @lru_cache(CACHED)
 def _choices_rule(constraint: Choices, eos: int, vocabulary: Vocabulary | None) -> Automaton:
     choices: Any = constraint.choices
+    parts = (choices[start : start + ENCODED] for start in range(0, len(choices), ENCODED))
     if isinstance(choices[0], str):
-        choices = needed(vocabulary, "a choice").encode(choices)
-    if any(eos in choice for choice in choices):
-        raise InvalidInput(f"leave the end token {eos} out of choices; it is added")
-    return Automaton(trie_of(choices, eos), ROOT, str(constraint), finishes=True, large=True)
+        parts = map(needed(vocabulary, "a choice").encode, parts)
+    return Automaton(trie_of(parts, eos), ROOT, str(constraint), finishes=True, large=True)
 
 
 def needed(vocabulary: Vocabulary | None, noun: str) -> Vocabulary:
