@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
@@ -375,7 +375,8 @@ def listed(phrases: Sequence[Phrase]) -> str:
 @lru_cache(CACHED)
 def _choices_rule(constraint: Choices, eos: int, vocabulary: Vocabulary | None) -> Automaton:
     choices: Any = constraint.choices
-    parts = (choices[start : start + ENCODED] for start in range(0, len(choices), ENCODED))
+    starts = range(0, len(choices), ENCODED)
+    parts: Iterable[Any] = (choices[start : start + ENCODED] for start in starts)
     if isinstance(choices[0], str):
         parts = map(needed(vocabulary, "a choice").encode, parts)
     return Automaton(trie_of(parts, eos), ROOT, str(constraint), finishes=True, large=True)

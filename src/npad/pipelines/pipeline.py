@@ -362,6 +362,24 @@ class Pipeline(ABC):
         """What the model's tokens write, by which constraints on text are compiled."""
         return vocabulary_of(self.detokenise)
 
+    def constrained(
+        self, sources: Sequence[Any], prefixes: Sequence[str], constraint: Constraint | None
+    ) -> Model[Any]:
+        """Return the model under a constraint, and under the prefixes of these sources.
+
+        Raises:
+            InvalidInput: there is something to enforce, and nobody knows what tokens write.
+        """
+        if constraint is None and not any(prefixes):
+            return self.model
+        if self.vocabulary is None:
+            rule = "a constraint on texts needs to know what its tokens write"
+            way = "give its translator a `detokenise` with a method `vocabulary`"
+            raise InvalidInput(f"{name_of(self.model)} cannot be constrained: {rule}; {way}")
+        texts = [source if isinstance(source, str) else "" for source in sources]
+        context = Context(self.vocabulary, texts, prefixes)
+        return cast("Model[Any]", constrained(self.model, constraint, context))
+
     def _decoding(
         self,
         decoder: Decoder | None,
@@ -402,6 +420,11 @@ def vocabulary_of(detokenise: Any) -> Vocabulary | None:
     """Return what a model's tokens write, if the function from tokens to text knows."""
     known: Callable[[], Vocabulary] | None = getattr(detokenise, "vocabulary", None)
     return None if known is None else known()
+
+
+def beginning_with(prefix: str, constraint: Constraint | None) -> Constraint | None:
+    """Return the constraint of an output that also begins with a prefix, if that is not empty."""
+    return both(Prefix(prefix) if prefix else None, constraint)
 
 
 def with_prefixes(sources: list[Any], prefixes: Sequence[str], medium: str) -> list[Prefixed]:
@@ -551,7 +574,9 @@ class Run:
         def decode_part(places: Sequence[int]) -> list[list[Hypothesis]]:
             own, part = kept[places[0] : places[-1] + 1], part_of(source, places, len(kept))
             ids = [piece.key for piece in own]
-            decoded = search(self.constrained(own), part, decoder, max_length, ids, max_rows)
+            contents, prefixes = zip(*((piece.content, piece.prefix) for piece in own), strict=True)
+            model = self.pipeline.constrained(contents, prefixes, self.decoding.constraint)
+            decoded = search(model, part, decoder, max_length, ids, max_rows)
             report_decoded(round(sum(piece.size for piece in own)))
             return decoded
 
@@ -566,8 +591,7 @@ class Run:
         decoder, max_length = self.decoding.decoder, self.decoding.max_length
         for piece, hypotheses in zip(batch.pieces, decoded, strict=True):
             own = [next(texts) for _ in hypotheses]
-            constraint: Constraint | None = Prefix(piece.prefix) if piece.prefix else None
-            constraint = both(constraint, self.decoding.constraint)
+            constraint = beginning_with(piece.prefix, self.decoding.constraint)
             subject = f"{self.pipeline.medium} {brief(piece.content)}"
             try:
                 ensure_found(str(constraint), decoder, max_length, hypotheses, subject)
@@ -595,18 +619,3 @@ class Run:
                     waiting += self.pipeline._rests(batch, run)
                     if batch.pieces[0].outcome is None:
                         run.finish(batch, batch.hypotheses())
-
-    def constrained(self, pieces: list[Piece]) -> Model[Any]:
-        """Return the model under the constraint, and under the prefixes of these pieces."""
-        constraint, model = self.decoding.constraint, self.pipeline.model
-        prefixes = [piece.prefix for piece in pieces]
-        if constraint is None and not any(prefixes):
-            return model
-        vocabulary = self.pipeline.vocabulary
-        if vocabulary is None:
-            rule = "a constraint on texts needs to know what its tokens write"
-            way = "give its translator a `detokenise` with a method `vocabulary`"
-            raise InvalidInput(f"{name_of(model)} cannot be constrained: {rule}; {way}")
-        sources = [piece.content if isinstance(piece.content, str) else "" for piece in pieces]
-        context = Context(vocabulary, sources, prefixes)
-        return cast("Model[Any]", constrained(model, constraint, context))
