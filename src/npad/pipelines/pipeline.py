@@ -110,6 +110,11 @@ class Prefixed:
     prefix: str
 
 
+def text_of(source: str | Prefixed) -> str:
+    """Return the text of a source."""
+    return str(source.source) if isinstance(source, Prefixed) else source
+
+
 @dataclass
 class SubmittedBatch:
     """Pieces that are decoded together, and how to wait for their hypotheses."""
@@ -434,6 +439,27 @@ def with_prefixes(sources: list[Any], prefixes: Sequence[str], medium: str) -> l
     if len(texts) != len(sources):
         raise InvalidInput(f"prefixes must be {rule}, not {brief(prefixes)}")
     return [Prefixed(*pair) for pair in zip(sources, texts, strict=True)]
+
+
+def prefixed(prefixes: Iterator[str] | None, tabs: bool) -> Callable[[str], str | Prefixed]:
+    """Return a function from a line to its source, which has a prefix from another file or line.
+
+    Args:
+        prefixes: the lines of the file; None without one.
+        tabs: prefixes follow a tab.
+    """
+    if prefixes is None and not tabs:
+        return lambda line: line
+
+    def source(line: str) -> str | Prefixed:
+        text, _, prefix = (
+            line.partition("\t") if tabs else (line, "", next(prefixes or iter(()), None))
+        )
+        if prefix is None:
+            raise InvalidInput("--prefix has fewer lines than there are texts; give one for each")
+        return Prefixed(text, prefix) if prefix else text
+
+    return source
 
 
 def also_named(name: str, method: Method) -> Method:
