@@ -101,7 +101,7 @@ def run(
                 pieces.append((groups[dropped].cpu(), ended))
                 state = model.select(state, rows_of(staying, frontier.tokens.shape[1]))
                 groups, frontier = groups[staying], frontier.groups(staying)
-        hypotheses = _results(frontier, graphs)
+        hypotheses = _results(frontier, step, graphs)
     if pieces:
         hypotheses = join_groups([*pieces, (groups.cpu(), hypotheses)], model.special.pad)
     return _settled(steps.capabilities, begun, hypotheses, len(problems))
@@ -117,8 +117,9 @@ def _settled(
     return hypotheses if settle is None else settle(begun, hypotheses)
 
 
-def _results(frontier: Any, graphs: GraphCache | None) -> Hypotheses:
-    """Trace the hypotheses of a frontier, on the CPU."""
+def _results(frontier: Any, step: int, graphs: GraphCache | None) -> Hypotheses:
+    """Trace the hypotheses of a frontier after `step` steps, on the CPU."""
+    frontier = replace(frontier, history=frontier.history.until(step))
     if frontier.tokens.is_cuda and frontier.tokens.numel() <= CPU_RESULT_ROWS:
         frontier = to_cpu(frontier)
     elif graphs is not None:
