@@ -109,6 +109,11 @@ class Prefixed:
     prefix: str
 
 
+def text_of(source: str | Prefixed) -> str:
+    """Return the text of a source."""
+    return str(source.source) if isinstance(source, Prefixed) else source
+
+
 @dataclass
 class EncodedBatch:
     """Pieces that are decoded together, and the model's source for them."""
@@ -345,6 +350,24 @@ class Pipeline(ABC):
         """What the model's tokens write, by which constraints on text are compiled."""
         return vocabulary_of(self.detokenise)
 
+    def constrained(
+        self, sources: Sequence[Any], prefixes: Sequence[str], constraint: Constraint | None
+    ) -> Model[Any]:
+        """Return the model under a constraint, and under the prefixes of these sources.
+
+        Raises:
+            InvalidInput: there is something to enforce, and nobody knows what tokens write.
+        """
+        if constraint is None and not any(prefixes):
+            return self.model
+        if self.vocabulary is None:
+            rule = "a constraint on texts needs to know what its tokens write"
+            way = "give its translator a `detokenise` with a method `vocabulary`"
+            raise InvalidInput(f"{name_of(self.model)} cannot be constrained: {rule}; {way}")
+        texts = [source if isinstance(source, str) else "" for source in sources]
+        context = Context(self.vocabulary, texts, prefixes)
+        return cast("Model[Any]", constrained(self.model, constraint, context))
+
     def _decoding(
         self,
         decoder: Decoder | None,
@@ -387,6 +410,11 @@ def vocabulary_of(detokenise: Any) -> Vocabulary | None:
     return None if known is None else known()
 
 
+def beginning_with(prefix: str, constraint: Constraint | None) -> Constraint | None:
+    """Return the constraint of an output that also begins with a prefix, if that is not empty."""
+    return both(Prefix(prefix) if prefix else None, constraint)
+
+
 def with_prefixes(sources: list[Any], prefixes: Sequence[str], medium: str) -> list[Prefixed]:
     """Return sources with the text that the output of each begins with."""
     rule = f"one text per {medium}, {len(sources)} in all"
@@ -394,6 +422,27 @@ def with_prefixes(sources: list[Any], prefixes: Sequence[str], medium: str) -> l
     if len(texts) != len(sources):
         raise InvalidInput(f"prefixes must be {rule}, not {brief(prefixes)}")
     return [Prefixed(*pair) for pair in zip(sources, texts, strict=True)]
+
+
+def prefixed(prefixes: Iterator[str] | None, tabs: bool) -> Callable[[str], str | Prefixed]:
+    """Return a function from a line to its source, which has a prefix from another file or line.
+
+    Args:
+        prefixes: the lines of the file; None without one.
+        tabs: prefixes follow a tab.
+    """
+    if prefixes is None and not tabs:
+        return lambda line: line
+
+    def source(line: str) -> str | Prefixed:
+        text, _, prefix = (
+            line.partition("\t") if tabs else (line, "", next(prefixes or iter(()), None))
+        )
+        if prefix is None:
+            raise InvalidInput("--prefix has fewer lines than there are texts; give one for each")
+        return Prefixed(text, prefix) if prefix else text
+
+    return source
 
 
 def also_named(name: str, method: Method) -> Method:
@@ -538,7 +587,9 @@ class Run:
         def decode_part(places: Sequence[int]) -> list[list[Hypothesis]]:
             own, part = kept[places[0] : places[-1] + 1], part_of(source, places, len(kept))
             ids = [piece.key for piece in own]
-            decoded = search(self.constrained(own), part, decoder, max_length, ids, max_rows)
+            contents, prefixes = zip(*((piece.content, piece.prefix) for piece in own), strict=True)
+            model = self.pipeline.constrained(contents, prefixes, self.decoding.constraint)
+            decoded = search(model, part, decoder, max_length, ids, max_rows)
             report_decoded(round(sum(piece.size for piece in own)))
             return decoded
 
@@ -552,8 +603,7 @@ class Run:
         decoder, max_length = self.decoding.decoder, self.decoding.max_length
         for piece, hypotheses in zip(pieces, decoded, strict=True):
             own = [next(texts) for _ in hypotheses]
-            constraint: Constraint | None = Prefix(piece.prefix) if piece.prefix else None
-            constraint = both(constraint, self.decoding.constraint)
+            constraint = beginning_with(piece.prefix, self.decoding.constraint)
             subject = f"{self.pipeline.medium} {brief(piece.content)}"
             try:
                 ensure_found(str(constraint), decoder, max_length, hypotheses, subject)
@@ -580,18 +630,3 @@ class Run:
                 if (batch := run.encode(part)) is not None:
                     waiting += self.pipeline._rests(batch, run)
                     run.decode(batch)
-
-    def constrained(self, pieces: list[Piece]) -> Model[Any]:
-        """Return the model under the constraint, and under the prefixes of these pieces."""
-        constraint, model = self.decoding.constraint, self.pipeline.model
-        prefixes = [piece.prefix for piece in pieces]
-        if constraint is None and not any(prefixes):
-            return model
-        vocabulary = self.pipeline.vocabulary
-        if vocabulary is None:
-            rule = "a constraint on texts needs to know what its tokens write"
-            way = "give its translator a `detokenise` with a method `vocabulary`"
-            raise InvalidInput(f"{name_of(model)} cannot be constrained: {rule}; {way}")
-        sources = [piece.content if isinstance(piece.content, str) else "" for piece in pieces]
-        context = Context(vocabulary, sources, prefixes)
-        return cast("Model[Any]", constrained(model, constraint, context))
