@@ -1,6 +1,7 @@
 """Decode the sets of the study by every decoder, and store what was found.
 
 python -m studies.confidence.decoding FILE.jsonl.gz --data tatoeba-en-de --model en-de
+python -m studies.confidence.decoding FILE.jsonl.gz --data multi30k-en-cs --model run
 python -m studies.confidence.decoding FILE.jsonl.gz --data en-pt --model firefox-en-pt
 
 The file's values are the distinct candidates of every sentence, and its model calls. A run that is
@@ -47,10 +48,13 @@ class Part(NamedTuple):
 
 
 def parts(data: Path) -> Iterator[Part]:
-    """Yield the sets of a folder: tatoeba-en-de, or the two domains of en-pt."""
+    """Yield the sets of a folder: tatoeba-en-de, multi30k-en-cs, or the two domains of en-pt."""
     if (data / "valid.en.xz").exists():
-        yield Part("en-de", "valid", *(lines[:VALIDATION] for lines in _pairs(data, "valid", "de")))
-        yield Part("en-de", "test", *_pairs(data, "test", "de"))
+        target = data.name.rpartition("-")[2]
+        task, test = f"en-{target}", next(data.glob("test*.en.xz")).name.partition(".")[0]
+        valid = _pairs(data, "valid", target)
+        yield Part(task, "valid", *(lines[:VALIDATION] for lines in valid))
+        yield Part(task, "test", *_pairs(data, test, target))
         return
     tatoeba = _pairs(data, "tatoeba", "pt")
     yield Part("en-pt", "valid", *(lines[:VALIDATION] for lines in tatoeba))
@@ -97,9 +101,10 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--model", required=True)
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    record, translator = Record(arguments.file), npad.load(arguments.model)
+    record, translator = Record(arguments.file), npad.load(arguments.model, arguments.device)
     for part in parts(arguments.data):
         for name, decoder in decoders(translator.model).items():
             key = (part.task, part.name, name)

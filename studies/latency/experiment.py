@@ -278,7 +278,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--timed", type=int, default=128, help="lines to time")
     parser.add_argument("--rounds", type=int, default=5, help="of which the median counts")
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--batches", type=int, nargs="+", default=BATCHES)
+    parser.add_argument(
+        "--batches", type=int, nargs="*", default=BATCHES, help="none: measure no times"
+    )
     parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
     parser.add_argument("--chains", type=int, nargs="+", default=CHAINS)
     parser.add_argument(

@@ -187,7 +187,6 @@ def command(
             flush=out.flush,
             refuse=refuse,
             window=window,
-            ahead=total is not None,
         )
     if refused:
         raise typer.Exit(1)

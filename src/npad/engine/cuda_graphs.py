@@ -17,13 +17,13 @@ from typing import Any
 import torch
 
 from npad.engine.memory import total_memory
-from npad.engine.pytree import tree_leaves, tree_map, tree_shape
+from npad.engine.pytree import flatten, tree_leaves, tree_map, tree_shape
 from npad.errors import OutOfMemory
 from npad.model import Capabilities, innermost, tensors_of
 
 # Eager calls per shape before its graph is captured: a capture costs some fifty launches.
 EAGER_CALLS = 3
-MAX_GRAPHS = 64  # graphs kept per model
+MAX_GRAPHS = 256  # graphs kept per model
 MAX_MEMORY_SHARE = 0.6  # share of the GPU's memory in use beyond which no graph is captured
 
 Function = Callable[..., tuple[Any, ...]]
@@ -84,7 +84,8 @@ class GraphCache:
             return self.last.replay()
         previous, self.last = self.last, None
         weights = next(tensors_of(innermost(model)))
-        shape_key = (key, model, weights.data_ptr(), tree_shape(arguments))
+        leaves, shape = flatten(arguments)
+        shape_key = (key, model, weights.data_ptr(), shape)
         try:
             entry = self.entries.pop(shape_key, 0)
         except TypeError:  # part of the key is not hashable
@@ -100,7 +101,7 @@ class GraphCache:
         if isinstance(entry, int):
             return function(*arguments)
         self.last = entry
-        return entry(*arguments)
+        return entry.replay(leaves)
 
     def _capture(
         self,
@@ -156,10 +157,6 @@ class Graph:
         if self.loops:
             copy_all(self.inputs, tree_leaves(self.result))
 
-    def __call__(self, *arguments: Any) -> tuple[Any, ...]:
-        copy_all(self.inputs, tree_leaves(arguments))
-        return self.replay()
-
     def continues(self, arguments: tuple[Any, ...]) -> bool:
         """Return whether the arguments are this graph's own, as its last replay left them."""
         same_count = len(arguments) == len(self.arguments)
@@ -167,8 +164,10 @@ class Graph:
             argument is held for argument, held in zip(arguments, self.arguments, strict=True)
         )
 
-    def replay(self) -> tuple[Any, ...]:
-        """Run on the current contents of the inputs."""
+    def replay(self, leaves: list[torch.Tensor] | None = None) -> tuple[Any, ...]:
+        """Run on the tensors of its arguments; None: on the current contents of the inputs."""
+        if leaves is not None:
+            copy_all(self.inputs, leaves)
         if self.graph is None:
             self._record()
         else:

@@ -20,17 +20,21 @@ def tree_map(function: Callable[[Tensor], Tensor], tree: Tree) -> Tree:
 def tree_leaves(tree: Any) -> list[Tensor]:
     """Return the tensors of a tree, in order."""
     leaves: list[Tensor] = []
-    _gather(tree, leaves)
+    _flatten(tree, leaves)
     return leaves
 
 
 def tree_shape(tree: Any) -> Any:
-    """Return the tree with (shape, dtype, device) in place of each tensor, as nested tuples."""
-    if isinstance(tree, Tensor):
-        return tree.shape, tree.dtype, tree.device
-    if children := _children(tree):
-        return type(tree), *map(tree_shape, children)
-    return tree
+    """Return the tree without its tensors, as nested tuples, and (shape, dtype, device) of each."""
+    return flatten(tree)[1]
+
+
+def flatten(tree: Any) -> tuple[list[Tensor], Any]:
+    """Return the tensors of a tree, in order, and what `tree_shape` returns."""
+    leaves: list[Tensor] = []
+    structure = _flatten(tree, leaves)
+    shapes = [(leaf.shape, leaf.dtype, leaf.device) for leaf in leaves]
+    return leaves, (structure, *shapes)
 
 
 def _map(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
@@ -47,21 +51,19 @@ def _map(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
     return tree
 
 
-def _gather(tree: Any, leaves: list[Tensor]) -> None:
+def _flatten(tree: Any, leaves: list[Tensor]) -> Any:
+    """Append the tensors of a tree to `leaves`; return the tree without them, as nested tuples."""
     if isinstance(tree, Tensor):
         leaves.append(tree)
-    else:
-        for child in _children(tree):
-            _gather(child, leaves)
-
-
-def _children(tree: Any) -> Any:
+        return Tensor
     kind: Any = type(tree)
     if names := _field_names(kind):
-        return [getattr(tree, name) for name in names]
+        return kind, *[_flatten(getattr(tree, name), leaves) for name in names]
     if isinstance(tree, dict):
-        return [*tree, *tree.values()]
-    return tree if isinstance(tree, tuple | list) else ()
+        return kind, *tree, *[_flatten(child, leaves) for child in tree.values()]
+    if isinstance(tree, tuple | list):
+        return kind, *[_flatten(child, leaves) for child in tree]
+    return tree
 
 
 @cache

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from npad.engine.cuda_graphs import bucket, graphs_of
@@ -27,18 +28,35 @@ from npad.search.paired import PairedClean, noisy_pairs, pairs_pay
 from npad.search.shared_prefixes import SharedPrefixes, can_share
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Chains:
     """The numbers and the noise levels of NPAD's chains, the same for every sentence."""
 
     numbers: Tensor  # [chains], 0 is the clean chain
     sigma: Tensor  # [chains], σ₀; 0 for the clean chain
 
+    @classmethod
+    @lru_cache(maxsize=64)  # a sentence takes so little time that laying them out again counts
+    def of(cls, count: int, clean: bool, sigma: float | tuple[float, ...]) -> Chains:
+        """Return `count` chains, whose first one is the clean one, or else the first noisy one."""
+        numbers = torch.arange(count) + (0 if clean else 1)
+        levels = torch.tensor(sigma, dtype=torch.float32).expand(count)
+        return cls(numbers, levels.masked_fill(numbers == 0, 0))
+
     def __len__(self) -> int:
         return len(self.numbers)
 
     def at(self, index: Any) -> Chains:
         return Chains(self.numbers[index], self.sigma[index])
+
+    def part(self, places: Sequence[int]) -> Chains:
+        """Return those at consecutive places."""
+        return self if len(places) == len(self) else self.at(slice(places[0], places[-1] + 1))
+
+    @lru_cache(maxsize=64)  # noqa: B019 (as many chains as are kept are little memory)
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the numbers and the noise levels on a device."""
+        return to_device(self.numbers, device), to_device(self.sigma, device)
 
 
 @dataclass(frozen=True)
@@ -94,7 +112,7 @@ class ChainRunner:
             capabilities: of the clean model.
             numbers: consecutive places among the chains.
         """
-        chains = all_chains.at(slice(numbers[0], numbers[-1] + 1))
+        chains = all_chains.part(numbers)
         noisy: Any = self.perturbed(model)
         rows = len(problems) * len(chains)
         if problems.per_sentence == 1 and can_share(model, noisy.noise.site):
@@ -103,12 +121,7 @@ class ChainRunner:
         if self.pairs and pairs_pay(capabilities, rows * self.inner.rows):
             noisy = PairedClean(noisy)
         device, start = problems.ids.device, partial(start_chains, model, noisy, problems)
-        arguments = (
-            state,
-            problems.ids,
-            to_device(chains.numbers, device),
-            to_device(chains.sigma, device),
-        )
+        arguments = state, problems.ids, *chains.on(device)
         with graphs_of(noisy) as graphs:
             few_shapes = bucket(len(problems)) == len(problems)
             if graphs is None or rows > CAPTURED_ROWS or not few_shapes:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from npad.engine.next_token import Prediction
+from npad.engine.pytree import tree_map
 from npad.hypotheses import Hypotheses
 from npad.kernels import fused
 
@@ -93,6 +94,13 @@ class History:
     def _buffers(self) -> tuple[Tensor, Tensor | None, Tensor]:
         assert self.clean is not None
         return self.clean.tokens, self.clean.ends, self.step
+
+    def until(self, step: int) -> History:
+        """Return the first `step` steps, which must be all that were written."""
+        tokens, parents, clean = tree_map(
+            lambda x: x[:step], (self.tokens, self.parents, self.clean)
+        )
+        return History(tokens, parents, self.step, clean)
 
     def groups(self, index: Tensor) -> History:
         """Return the given groups."""

@@ -28,6 +28,9 @@ CAPTURED_ROWS = 16384
 CPU_RESULT_ROWS = 4096  # rows up to which the CPU traces hypotheses faster than a GPU
 WORKING_COPIES = 8  # logit-sized tensors that a step holds at its peak, as measured
 GPU_STEPS = 8  # steps between two host synchronisations
+# Captured rows that wait for the last of them: a step of fewer takes an H200 no longer than a step
+# of half as many, and dropping some takes the host longer than what is left of the search.
+WAITING_ROWS = 512
 
 
 def run(
@@ -91,7 +94,7 @@ def run(
             if live == 0 or step == problems.max_length:
                 break
             check_deadline()
-            kept = sentences_to_keep(live, len(idle), captured, device)
+            kept = sentences_to_keep(live, len(idle), each * rows if captured else 0, device)
             if kept < len(idle):
                 done = (frontier.done().view(-1, each).all(1) | idle).cpu()  # by sentence
                 drop = done & (done.cumsum(0) > kept - live)
@@ -101,7 +104,7 @@ def run(
                 pieces.append((groups[dropped].cpu(), ended))
                 state = model.select(state, rows_of(staying, frontier.tokens.shape[1]))
                 groups, frontier = groups[staying], frontier.groups(staying)
-        hypotheses = _results(frontier, graphs)
+        hypotheses = _results(frontier, step, graphs)
     if pieces:
         hypotheses = join_groups([*pieces, (groups.cpu(), hypotheses)], model.special.pad)
     return _settled(steps.capabilities, begun, hypotheses, len(problems))
@@ -117,8 +120,9 @@ def _settled(
     return hypotheses if settle is None else settle(begun, hypotheses)
 
 
-def _results(frontier: Any, graphs: GraphCache | None) -> Hypotheses:
-    """Trace the hypotheses of a frontier, on the CPU."""
+def _results(frontier: Any, step: int, graphs: GraphCache | None) -> Hypotheses:
+    """Trace the hypotheses of a frontier after `step` steps, on the CPU."""
+    frontier = replace(frontier, history=frontier.history.until(step))
     if frontier.tokens.is_cuda and frontier.tokens.numel() <= CPU_RESULT_ROWS:
         frontier = to_cpu(frontier)
     elif graphs is not None:
@@ -228,13 +232,20 @@ def with_clean_gains(frontier: Any) -> Any:
     return replace(frontier, history=frontier.history.with_clean_gains())
 
 
-def sentences_to_keep(live: int, sentences: int, captured: bool, device: torch.device) -> int:
+def sentences_to_keep(live: int, sentences: int, captured: int, device: torch.device) -> int:
     """Return how many sentences to keep of those in the batch, done ones included.
 
     On a GPU, copying the live ones costs a step, and another number of sentences is another graph.
+
+    Args:
+        live: those that are not done.
+        sentences: those in the batch.
+        captured: rows of each in a captured step; 0 if steps are not captured.
+        device: where steps run.
     """
     if captured:
-        return min(bucket(live), sentences)
+        waits = sentences * captured <= WAITING_ROWS or 2 * bucket(live) > sentences
+        return sentences if waits else bucket(live)
     return live if device.type == "cpu" or 8 * live <= 7 * sentences else sentences
 
 

@@ -186,9 +186,7 @@ class NPAD(Decoder):
 
     def numbered(self) -> Chains:
         """Return the chains' numbers, 0 for the clean chain, and their σ₀."""
-        numbers = torch.arange(self.chains) + (0 if self.clean_chain else 1)
-        sigma = torch.tensor(self.noise.sigma, dtype=torch.float32).expand(self.chains)
-        return Chains(numbers, sigma.masked_fill(numbers == 0, 0))
+        return Chains.of(self.chains, self.clean_chain, self.noise.sigma)
 
     @property
     def runner(self) -> ChainRunner:
@@ -253,7 +251,7 @@ class ChainRange(Decoder):
         return (self.stop - self.start) * self.npad.inner.rows
 
     def search(self, model: Model[Any], state: Any, problems: Problems) -> Hypotheses:
-        chains = self.npad.numbered().at(slice(self.start, self.stop))
+        chains = self.npad.numbered().part(range(self.start, self.stop))
         candidates = self.npad.runner.run(model, state, problems, chains)
         distinct, places = candidates.distinct()
         scored = rescore(model, state, distinct)

@@ -104,6 +104,11 @@ class Prepared(Network[PreparedState]):
         return cast(Capabilities, kept[1])
 
     def start(self, source: Any) -> PreparedState:
+        state = self.start_search(source)
+        return tree_map(torch.clone, state) if self.capturable else state
+
+    def start_search(self, source: Any) -> PreparedState:
+        """Return a state that is valid until the next search starts."""
         inputs, lengths = self.plain.padded(source)
         if self.capturable:
             self._tabulate()  # which a captured step must not do
@@ -116,10 +121,12 @@ class Prepared(Network[PreparedState]):
                 arguments = self._in_buckets(inputs, lengths, wide)
             if arguments[0].numel() > MAX_CAPTURED_SOURCE_TOKENS:
                 return self._begin(inputs, lengths)[0]
-            state: PreparedState = graphs.call(self._begin, self, "begin", *arguments)[0]
+            state: PreparedState = graphs.call(
+                self._begin, self, "begin", *arguments, private=True
+            )[0]
             if wide > sentences:
                 return self.select(state, torch.arange(sentences, device=inputs.device))
-            return tree_map(torch.clone, state)
+            return state
 
     def _in_buckets(
         self, inputs: Tensor, lengths: Tensor | None, wide: int
