@@ -66,7 +66,7 @@ class Rule:
         raise NotImplementedError
 
     def met(self, memory: Any) -> Tensor:
-        """Return whether outputs [rows] keep a rule that `judges`, whatever they go on with."""
+        """Return whether outputs [rows] keep a rule that `judges`, whatever they continue with."""
         raise NotImplementedError
 
     def progress(self, memory: Any) -> Any:
