@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 
 import numpy as np
@@ -31,6 +32,22 @@ def test_there_is_a_frame_per_ten_milliseconds():
     assert log_mel(tone(440, 0.101), RATE, 20).shape == (11, 20)
     assert log_mel(torch.zeros(0), RATE).shape == (1, 40)
     assert log_mel(torch.randn(44_100), 44_100, 80).shape == (100, 80)
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (b"", True),
+        (b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\1\0", True),
+        (b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\3\0", False),  # of floating-point samples
+        (b"RIFF\0\0\0\0WAVELIST\x10\0\0\0\3\0", True),
+        (b"RIFF\0\0\0\0AVI fmt \x10\0\0\0\1\0", False),
+        (b"RIFX\0\0\0\0WAVEfmt \x10\0\0\0\1\0", False),
+    ],
+)
+def test_the_start_of_a_file_says_whether_it_is_wav(start, expected):
+    file = io.BytesIO(start + b"rest" * bool(start))
+    assert (sound._is_wav(file), file.tell()) == (expected, 0)
 
 
 def test_loudness_changes_nothing():

@@ -188,6 +188,14 @@ def test_a_setting_that_fails_every_text_stops_at_once(source, tmp_path):
         run(source, tmp_path / "out", decoder)
 
 
+def test_a_later_unit_may_fail_for_one_reason(tmp_path):
+    (tmp_path / "in").write_text("danke\nna ja\npoison\npoison\n")
+    with fragile() as workers:
+        corpus, decoding = Corpus(tmp_path / "in", tmp_path / "out"), Decoding(Greedy())
+        summary = translate_corpus(corpus, workers, SPEC, decoding, unit=2)
+    assert (summary.texts, summary.failed) == (4, 2)
+
+
 def test_memory_that_is_short_halves_units_and_then_fails_the_text():
     worker = Worker(SPEC)
     model = worker.translator.model
