@@ -21,7 +21,7 @@ SOURCE = ROOT / "src/npad"
 LIMITS = {
     "lines in the package": 43_700,  # what a newcomer could have to read
     "files in the package": 246,
-    "lines of tests": 34_900,  # they are read and run as well
+    "lines of tests": 35_700,  # they are read and run as well
     "class names defined more than once": 0,  # one name, one idea
     "modules with a single importer": 44,  # a part of that importer, until a second one needs it
     "functions taking max_length and max_rows": 8,  # npad.Decoding holds both
