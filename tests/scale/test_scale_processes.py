@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -195,8 +196,9 @@ def test_a_process_is_starting_while_it_lives(monkeypatch):
 def test_workers_share_the_cpus(monkeypatch, workers, threads):
     monkeypatch.setattr("npad.scale.processes.available_cpus", lambda: 5)
     spec = ModelSpec("toy", "cpu")
-    assert Processes(spec, workers).crew.spec == replace(spec, threads=threads)
-    assert Processes(replace(spec, threads=3), workers).crew.spec.threads == 3
+    for given, used in ((None, threads), (3, 3)):
+        crew: Any = Processes(replace(spec, threads=given), workers).crew
+        assert crew.spec == replace(spec, threads=used)
     assert Processes(spec).count == 5
     with pytest.raises(InvalidInput, match="workers must be a whole number of at least 1, not 0"):
         Processes(spec, 0)
