@@ -1,27 +1,30 @@
 """What constraints cost: CPU time of a search with and without, in rounds that take turns.
 
 python benchmarks/constraints.py [--rounds N]
+python benchmarks/constraints.py --list 1000000
 
-The shipped model translates ten sentences by greedy search; a random Llama of 135 M parameters
-continues one prompt of 16 tokens. Both run in one thread, for so few steps that no output ends, so
-that all searches have as many rows. A cost is the median over rounds of the ratio to the search
-without, with its quartiles; starting the model counts.
+With --list, a closed set of so many texts: the seconds and the memory to compile it, and to
+decode. Otherwise, the shipped model translates ten sentences by greedy search; a random Llama of
+135 M parameters continues one prompt of 16 tokens. Both run in one thread, for so few steps that no
+output ends, so that all searches have as many rows. A cost is the median over rounds of the ratio
+to the search without, with its quartiles; starting the model counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import npad
-from npad import Greedy
+from npad import Beam, Greedy
 from npad.constraints import Choices, Constraint, Grammar, Prefix, Without
 from npad.constraints.kinds import Context, constrained
 from npad.constraints.vocabulary import Vocabulary
@@ -29,6 +32,7 @@ from npad.models.huggingface.adapter import HuggingFace
 
 NOUNS = ("book", "pen", "cat", "dog", "cup", "key", "map", "hat", "box", "bag")
 TEXTS = [f"The {noun} is on the table." for noun in NOUNS]
+PREFIXES = ("Das", "Der", "Die Ka", "", "Die Tas", "D", "Die Karte ", "Der Hut", "", "Die T")
 LETTERS = 'etaoinshrdlu ETAOIN0123456789-,.:{}"'
 STEPS = 6  # before any output ends, so that all searches have as many rows
 LLAMA = {
@@ -64,10 +68,12 @@ def seconds_per_step(model: Any, source: Any, steps: int) -> float:
         del model.step
 
 
-def choices(count: int) -> Choices:
+WORDS = ["der", "die", "das", "ein", "Haus", "Buch", "Tisch", "ist", "rot", "neu", "alt", "Weg"]
+
+
+def choices(count: int, words: Sequence[str] = WORDS) -> Choices:
     """Return random texts of a few words."""
     draw = random.Random(0)
-    words = ["der", "die", "das", "ein", "Haus", "Buch", "Tisch", "ist", "rot", "neu", "alt", "Weg"]
     texts = {" ".join(draw.choices(words, k=draw.randint(5, 9))) for _ in range(2 * count)}
     return Choices(tuple(sorted(texts)[:count]))
 
@@ -91,12 +97,46 @@ def measure(
         print(f"  {case:<42} {middle:.3f} × [{low:.3f}, {high:.3f}]")
 
 
+def measure_list(count: int) -> None:
+    """Print what a closed set of so many texts costs: to compile it, and each sentence."""
+    translator = npad.load("en-de")
+    pieces = translator.vocabulary.pieces
+    words = sorted(
+        {piece[1:].decode() for piece in pieces if piece[:1] == b" " and piece[1:].isalpha()}
+    )
+    texts = choices(count, words)
+    before, start = peak(), time.process_time()
+    texts.rules(translator.model.special.eos, Context(translator.vocabulary))
+    seconds = time.process_time() - start
+    print(f"{len(texts.choices):,} texts of {len(words):,} words: {seconds:.1f} s to compile them")
+    print(f"  {peak() - before:,.0f} MiB at the peak, beside {before:,.0f} before")
+    for name, decoder in (("greedy", Greedy()), ("beam 5", Beam(5))):
+        for constraint in (None, texts):
+            spent = []
+            for _ in range(5):
+                start = time.process_time()
+                translator.translate(TEXTS, decoder, constraint=constraint)
+                spent.append((time.process_time() - start) / len(TEXTS))
+            kind = "free" if constraint is None else "from the list"
+            print(f"  {name}, {kind}: {1e3 * statistics.median(spent):.1f} ms per sentence")
+    print(f"  {peak() - before:,.0f} MiB at the peak after decoding")
+
+
+def peak() -> float:
+    """Return the most memory that this process has had, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def main() -> None:
     """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description="What constraints cost.")
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--list", type=int, help="texts of a closed set; then nothing else")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if arguments.list is not None:
+        measure_list(arguments.list)
+        return
     translator = npad.load("en-de")
     source, vocabulary = translator.encode(TEXTS), translator.vocabulary
 
@@ -107,6 +147,9 @@ def main() -> None:
     cases = {
         "none": lambda: translator.model,
         "prefix, one word": on_shipped(Prefix("Das")),
+        "prefixes, one per text": lambda: constrained(
+            translator.model, None, Context(vocabulary, TEXTS, PREFIXES)
+        ),
         "without, three words": on_shipped(words),
         "choices, 100,000 texts": on_shipped(choices(100_000)),
         "regex": on_shipped(Grammar(r"(\w+ ){6,20}\w+\.")),

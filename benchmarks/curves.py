@@ -22,7 +22,7 @@ import torch
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.evaluate.plots import Curve, Panel, Point, curves
 from npad.models.cgru.fast import Prepared
-from npad.reproduce.speed import Workload, clock, untrained
+from workload import Workload, clock, untrained
 
 CHAINS = (1, 2, 5, 10, 20, 50, 100)
 BATCHES = (1, 4, 16, 64, 128)

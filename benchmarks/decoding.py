@@ -27,9 +27,9 @@ from npad.engine.cost import count_calls
 from npad.hypotheses import Hypotheses
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
-from npad.reproduce.speed import untrained
 from npad.rows import Problems
 from npad.search.decoder import Decoder
+from workload import untrained
 
 
 class ChainsOnly(NPAD):

@@ -24,17 +24,17 @@ from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
 from npad.noise.noisy import Noisy
-from npad.reproduce import speed
-from npad.reproduce.speed import Workload, matrix_rate, untrained
 from npad.rescoring.strategies import rescore
 from npad.rows import Problems, repeat
+from workload import Workload, matrix_rate, untrained
+from workload import clock as median_seconds
 
 GPU = torch.device("cuda")
 WARMUPS = 6  # calls before timing: steps are captured after a few eager calls per shape
 
 
 def clock(work: Callable[[], Any], repeats: int) -> float:
-    return speed.clock(work, repeats, GPU)
+    return median_seconds(work, repeats, GPU)
 
 
 def print_profile(work: Callable[[], Any], title: str) -> None:

@@ -33,9 +33,9 @@ from npad.hypotheses import Hypotheses
 from npad.models.huggingface.adapter import HuggingFace
 from npad.models.linear import Product, prepare
 from npad.models.low_precision import LowPrecision
-from npad.reproduce.speed import clock, matrix_rate
 from npad.rescoring.strategies import rescore
 from npad.rows import Problems
+from workload import clock, matrix_rate
 
 LENGTH = 16  # tokens of a source
 

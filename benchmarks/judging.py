@@ -26,10 +26,10 @@ from npad import NPAD, Greedy, Noise, load
 from npad.engine.cost import count_calls
 from npad.engine.devices import device_named
 from npad.hypotheses import Hypotheses
-from npad.reproduce import speed
 from npad.rescoring.strategies import rescore
 from npad.rows import Problems
 from npad.text.files import read_lines
+from workload import clock as median_seconds
 
 WARMUPS, REPEATS = 6, 3
 
@@ -38,7 +38,7 @@ def clock(work: Callable[[], Any], device: torch.device) -> float:
     """Return seconds, the median of some calls after others."""
     for _ in range(WARMUPS if device.type == "cuda" else 0):
         work()
-    return speed.clock(work, REPEATS, device)
+    return median_seconds(work, REPEATS, device)
 
 
 def kernels_ms(work: Callable[[], Any], device: torch.device) -> str:

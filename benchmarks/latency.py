@@ -18,7 +18,7 @@ import torch
 
 from npad import NPAD, Beam, Greedy, Noise, decode
 from npad.models.cgru.fast import Prepared
-from npad.reproduce.speed import untrained
+from workload import untrained
 
 DECODERS = {
     "greedy": Greedy(),

@@ -23,7 +23,7 @@ from rich.table import Table
 from npad import NPAD, Beam, Greedy, decode
 from npad.models import linear as product
 from npad.models.cgru.fast import Prepared
-from npad.reproduce.speed import matrix_rate, untrained
+from workload import matrix_rate, untrained
 
 
 def plain_and_packed(work: Callable[[], Any]) -> list[float]:

@@ -38,7 +38,7 @@ from rich.table import Table
 
 from npad import Beam, Greedy, decode
 from npad.models.cgru.fast import Prepared
-from npad.reproduce.speed import untrained
+from workload import untrained
 
 SIZES = {
     "units": 1024,

@@ -1,4 +1,4 @@
-"""Tokens a second of `npad translate -m hf:… -i FILE -o FILE`, in one thread and overlapped.
+"""Tokens a second of `npad translate -m hf:… -i FILE -o FILE`.
 
     python benchmarks/pipeline_speed.py                      on a GPU, about 60 million parameters
     python benchmarks/pipeline_speed.py --small --rounds 1   a tiny model: a rehearsal on a CPU
@@ -7,13 +7,11 @@ A Marian of random weights and a BPE tokenizer learnt from generated words are s
 loaded as `npad translate` does, and translate a file of random words, whose number per sentence is
 log-normal (median 12). Outputs hardly ever end by themselves: they have --length tokens.
 
-"in turn" reads, tokenises, decodes, detokenises and writes in one thread; "overlapped" decodes in a
-thread of its own, as `npad translate` does on a GPU (here also on a CPU). Both run once for
-warm-up, then take turns; medians over rounds. Start-up and loading are not included. Lines that
-differ between the two are counted. Tokens are those of the outputs. "decoding" is the share of the
-time in which a batch is being decoded. "GPU busy" is the share in which a kernel or copy runs: the
-union of their intervals, by torch.profiler, in a further run of two windows, which the profiler
-slows down a little.
+The first run is for warm-up; medians over the others. Start-up and loading are not included. Tokens
+are those of the outputs. "decoding" is the share of the time in which a batch is being decoded, not
+tokenised or written. "GPU busy" is the share in which a kernel or copy runs: the union of their
+intervals, by torch.profiler, in a further run of two windows, which the profiler slows down a
+little.
 """
 
 from __future__ import annotations
@@ -44,7 +42,6 @@ from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Output, Translator, lo
 from npad.cli.outputs import write_outputs
 from npad.cli.terminal import Bar
 from npad.pipelines import pipeline as pipelines
-from npad.pipelines.overlap import Background, Inline
 from npad.pipelines.pipeline import WINDOW_BATCHES
 from npad.pipelines.writers import as_text
 from npad.search.decoder import Decoder
@@ -57,7 +54,6 @@ DECODERS: dict[str, Decoder] = {
     "beam 5": Beam(5),
     "NPAD-10": NPAD(Greedy(), 10, Noise(0.1, relative=True)),
 }
-RUNNERS: dict[str, Callable[[], Any]] = {"in turn": Inline, "overlapped": Background}
 PROFILED = 2  # windows in the profiled run
 
 
@@ -138,7 +134,7 @@ class Pipeline(NamedTuple):
         return WINDOW_BATCHES * max(1, self.max_rows // self.decoder.rows)
 
 
-def translate_file(pipeline: Pipeline, runner: Callable[[], Any], text: Path, out: Path) -> Run:
+def translate_file(pipeline: Pipeline, text: Path, out: Path) -> Run:
     """Translate a file to a file as `npad translate` does."""
     run = Run(0.0, 0, 0.0)
 
@@ -154,10 +150,7 @@ def translate_file(pipeline: Pipeline, runner: Callable[[], Any], text: Path, ou
     def refuse(line: int, error: InvalidInput) -> None:
         raise SystemExit(f"line {line}: {error}")
 
-    with (
-        patch("npad.pipelines.pipeline.runner_for", lambda model, ahead: runner()),
-        patch.object(pipelines, "search", timed_decode),
-    ):
+    with patch.object(pipelines, "search", timed_decode):
         start = time.perf_counter()
         with open_output(out) as file:
 
@@ -173,7 +166,6 @@ def translate_file(pipeline: Pipeline, runner: Callable[[], Any], text: Path, ou
                 Bar(lambda *state: None),
                 flush=file.flush,
                 refuse=refuse,
-                ahead=True,
             )
         run.seconds = time.perf_counter() - start
     return run
@@ -199,33 +191,24 @@ def busy_share(work: Callable[[], Run]) -> float | None:
     return busy / 1e9 / seconds if busy else None
 
 
-def measure(pipeline: Pipeline, folder: Path, texts: list[str], rounds: int) -> Iterator[list[str]]:
-    """Yield the figures of each mode."""
-    text, part = folder / "text", folder / "part"
+def measure(pipeline: Pipeline, folder: Path, texts: list[str], rounds: int) -> list[str]:
+    """Return the figures of a decoder."""
+    text, part, out = folder / "text", folder / "part", folder / "out"
     text.write_text("".join(f"{line}\n" for line in texts))
     part.write_text("".join(f"{line}\n" for line in texts[: PROFILED * pipeline.window]))
-    runs: dict[str, list[Run]] = {mode: [] for mode in RUNNERS}
-    for _ in range(1 + rounds):
-        for mode, runner in RUNNERS.items():
-            runs[mode].append(translate_file(pipeline, runner, text, folder / mode))
-    outputs = zip(*((folder / mode).read_text().split("\n") for mode in RUNNERS), strict=True)
-    differing = sum(len(set(lines)) > 1 for lines in outputs)
-    print(f"{differing} of {len(texts):,} lines differ", file=sys.stderr)
-    for mode, (_, *timed) in runs.items():  # the first is warm-up
-        seconds = [run.seconds for run in timed]
-        median = statistics.median(seconds)
-        decoding = statistics.median(run.decoding / run.seconds for run in timed)
-        work = partial(translate_file, pipeline, RUNNERS[mode], part, folder / "profiled")
-        busy = busy_share(work)
-        yield [
-            mode,
-            f"{len(texts):,}",
-            f"{median:.2f}",
-            f"{min(seconds):.2f}–{max(seconds):.2f}",
-            f"{timed[0].tokens / median:,.0f}",
-            f"{decoding:.1%}",
-            "–" if busy is None else f"{busy:.1%}",
-        ]
+    _, *timed = (translate_file(pipeline, text, out) for _ in range(1 + rounds))
+    seconds = [run.seconds for run in timed]
+    median = statistics.median(seconds)
+    decoding = statistics.median(run.decoding / run.seconds for run in timed)
+    busy = busy_share(partial(translate_file, pipeline, part, out))
+    return [
+        f"{len(texts):,}",
+        f"{median:.2f}",
+        f"{min(seconds):.2f}–{max(seconds):.2f}",
+        f"{timed[0].tokens / median:,.0f}",
+        f"{decoding:.1%}",
+        "–" if busy is None else f"{busy:.1%}",
+    ]
 
 
 def stages(translator: Translator, texts: list[str]) -> str:
@@ -254,20 +237,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
     parser.add_argument("--length", type=int, default=30, help="of outputs; default 30")
     parser.add_argument("--max-rows", type=int, default=1024, help="default 1024")
-    parser.add_argument("--switch-interval", type=float, help="of Python's GIL, in seconds")
     parser.add_argument("--small", action="store_true", help="a tiny model, 60 rows, 8 tokens")
     arguments = parser.parse_args()
     rows, length = (60, 8) if arguments.small else (arguments.max_rows, arguments.length)
-    if arguments.switch_interval is not None:
-        sys.setswitchinterval(arguments.switch_interval)
     console = Console(width=110)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     machine = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     console.print(f"{machine}; torch {torch.__version__}, transformers {transformers.__version__}")
     table = Table(
-        *["decoder", "mode", "sentences", "seconds", "from–to", "tokens/s", "decoding", "GPU busy"],
-        title=f"file to file, {length} tokens per sentence, medians of {arguments.rounds} rounds, "
-        f"GIL switch interval {1e3 * sys.getswitchinterval():g} ms",
+        *["decoder", "sentences", "seconds", "from–to", "tokens/s", "decoding", "GPU busy"],
+        title=f"file to file, {length} tokens per sentence, medians of {arguments.rounds} rounds",
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -279,9 +258,9 @@ def main() -> None:
         for decoder in arguments.decoders:
             pipeline = Pipeline(translator, DECODERS[decoder], length, rows)
             texts = list(islice(endless, arguments.windows * pipeline.window))
-            for figures in measure(pipeline, folder, texts, arguments.rounds):
-                print(decoder, *figures, sep="\t", file=sys.stderr, flush=True)
-                table.add_row(decoder, *figures)
+            figures = measure(pipeline, folder, texts, arguments.rounds)
+            print(decoder, *figures, sep="\t", file=sys.stderr, flush=True)
+            table.add_row(decoder, *figures)
     console.print(table)
 
 

@@ -43,10 +43,10 @@ from rich.table import Table
 
 from npad import NPAD, Greedy, Noise, decode
 from npad.models.cgru.fast import prepared
-from npad.reproduce.speed import untrained
 from npad.storage import checkpoint
 from npad.text.files import read_lines
 from npad.text.subwords import Subwords
+from workload import untrained
 
 CHAINS, LENGTHS = (1, 2, 5, 10, 25, 50), (10, 20, 40, 80)
 SMALL, VARIED, MIDDLE = (32, 300), (32, 500), (256, 4000)  # units, vocabulary

@@ -73,11 +73,13 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(1, index.view(shape).expand(index.shape + x.shape[2:]))
 
 
-def argsort_rows(rows: IntArray) -> IntArray:
+def argsort_rows(rows: NDArray[Any]) -> IntArray:
     """Return the stable lexicographic argsort of rows [n, k] of integers from 0."""
     if rows.size == 0:
         return np.arange(len(rows))
-    big_endian = np.ascontiguousarray(rows, dtype=">i8")  # byte order is then number order
+    big_endian = np.ascontiguousarray(
+        rows, rows.dtype.newbyteorder(">")
+    )  # byte order is then number order
     as_bytes = big_endian.view(np.dtype((np.void, big_endian.itemsize * rows.shape[1])))
     return np.argsort(as_bytes.ravel(), kind="stable")
 

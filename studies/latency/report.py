@@ -7,13 +7,14 @@ writes FOLDER/README.md and FOLDER/frontier.png, and the outputs as FOLDER/outpu
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from npad.engine.cost import Timing
 from npad.errors import InvalidInput
@@ -49,9 +50,27 @@ LEGEND = (
 
 BASELINE = "greedy"
 BUSY = (
-    "Other programs ran on this machine meanwhile. Times are therefore the processor time of one "
-    "thread, which still varies with the caches that programs share."
+    "Where it says process time, other programs ran on the machine meanwhile. These times are "
+    "the processor time of one thread, which still varies with the caches that programs share."
 )
+
+
+class Setting(NamedTuple):
+    """Where and how sentences are decoded."""
+
+    machine: str
+    batch: int  # sentences at a time
+
+    @property
+    def device(self) -> str:
+        """What computes, in a word."""
+        return "CPU" if " thread" in self.machine else "GPU"
+
+    @property
+    def title(self) -> str:
+        """The setting as part of a sentence."""
+        count = "one sentence" if self.batch == 1 else f"{self.batch} sentences"
+        return f"{count} at a time on the {self.device}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +82,7 @@ class Row:
     texts: Sequence[FloatArray]  # statistics of the first metric, by seed
     scores: Mapping[str, float]  # by metric, mean over seeds
     calls: float  # per sentence
-    times: Mapping[int, Timing]  # by batch size
+    times: Mapping[Setting, Timing]  # where it was timed
 
 
 class Results:
@@ -73,11 +92,12 @@ class Results:
         self.about: dict[str, Any] = record.row(("about",))
         self.metric = metric_named(self.about["metrics"][0])
         scorers = [Scorer(METRICS[m], self.about["references"]) for m in self.about["metrics"]]
-        timed: dict[int, dict[str, Any]] = {}
-        for key, value in record.results.items():
-            if key[0] == "times":
-                timed[key[2]] = value
-        self.batches = sorted(timed)
+        timed = {
+            Setting(key[1], key[2]): value
+            for key, value in record.results.items()
+            if key[0] == "times"
+        }
+        self.settings = sorted(timed, key=lambda setting: (setting.device == "CPU", setting.batch))
         self.rows: dict[str, Row] = {}
         for name, family in self.about["systems"]:
             entries = [
@@ -102,7 +122,7 @@ class Results:
                     for scorer, of_metric in zip(scorers, measured, strict=True)
                 },
                 statistics.mean(calls),
-                {batch: _timing(timed[batch][name]) for batch in self.batches},
+                {at: _timing(timed[at][name]) for at in self.settings if name in timed[at]},
             )
         self.compare = cache(self._compare)
 
@@ -117,15 +137,13 @@ class Results:
         weights = [1 / len(own)] * len(own) + [-1 / len(others)] * len(others)
         return paired(self.metric, [*own, *others], weights)
 
-    def best(self, families: Sequence[str], batch: int, within: float | None = None) -> str | None:
-        """Return the decoder of some families with the best score within so many milliseconds."""
-        names = [
-            row.name
-            for row in self.rows.values()
-            if row.family in families
-            and (within is None or row.times[batch].milliseconds <= within)
-        ]
-        return max(names, key=self.quality, default=None)
+    def timed(
+        self, families: Sequence[str], setting: Setting, within: float = math.inf
+    ) -> dict[str, float]:
+        """Return the decoders of some families that take at most so many milliseconds."""
+        rows = [row for row in self.rows.values() if row.family in families]
+        times = {row.name: row.times[setting].milliseconds for row in rows if setting in row.times}
+        return {name: time for name, time in times.items() if time <= within}
 
     def quality(self, name: str) -> float:
         """Return the score of a decoder; higher is better."""
@@ -133,48 +151,38 @@ class Results:
 
 
 def findings(results: Results) -> Iterator[str]:
-    """Yield what holds at each batch size, in sentences."""
-    for batch in results.batches:
-        alone = "one sentence at a time" if batch == 1 else f"{batch} sentences at a time"
-        npad = results.best(CHAINS, batch)
-        if npad is None:
+    """Yield what holds in each setting, in sentences."""
+    for setting in results.settings:
+        chains, beams = (results.timed(names, setting) for names in (CHAINS, BEAMS))
+        if not chains or not beams:
             continue
-        limit = results.rows[npad].times[batch].milliseconds
-        faster = [
-            row.name
-            for row in results.rows.values()
-            if row.family in BEAMS and row.times[batch].milliseconds <= limit
-        ]
+        npad = max(chains, key=results.quality)
+        faster = results.timed(BEAMS, setting, chains[npad])
         better = [name for name in faster if _is_better(results, results.compare(name, npad))]
         beaten = [name for name in faster if _is_better(results, results.compare(npad, name))]
+        title = setting.title[:1].upper() + setting.title[1:]
         yield (
-            f"**{alone.capitalize()}**, the best NPAD is {npad} ({limit:.1f} ms). "
+            f"**{title}**, the best NPAD is {npad} ({chains[npad]:.1f} ms). "
             f"Of {len(faster)} beams that are as fast, {len(better)} are better and {len(beaten)} "
             "worse by an interval that excludes zero."
         )
-        small = next((name for name in results.rows if name.startswith("beam ")), None)
-        best = results.best(["beam ln"], batch)
-        if small is None or best is None:
-            continue
-        limit = results.rows[small].times[batch].milliseconds
-        quick = results.best(CHAINS, batch, limit)
-        if quick is None:
-            fastest = min(
-                (row for row in results.rows.values() if row.family in CHAINS),
-                key=lambda row: row.times[batch].milliseconds,
-            )
-            ratio = fastest.times[batch].milliseconds / limit
+        small, limit = next(iter(beams.items()))
+        best = max(results.timed(["beam ln"], setting), key=results.quality)
+        quick = results.timed(CHAINS, setting, limit)
+        if not quick:
+            fastest = min(chains, key=lambda name: chains[name])
             yield (
-                f"No NPAD is as fast as {small} ({limit:.1f} ms) {alone}: the fastest, "
-                f"{fastest.name}, takes {ratio:.1f} times as long."
+                f"No NPAD is as fast as {small} ({limit:.1f} ms) {setting.title}: the fastest, "
+                f"{fastest}, takes {chains[fastest] / limit:.1f} times as long."
             )
             continue
-        gap = results.quality(quick) - results.quality(best)
-        reached = "within" if gap >= -NEAR.get(results.metric.name, 0) else "not within"
+        chosen = max(quick, key=results.quality)
+        gap = results.quality(chosen) - results.quality(best)
+        near = NEAR.get(results.metric.name, 0)
         yield (
-            f"In the time of {small} ({limit:.1f} ms), {alone}, {quick} is best: {gap:+.2f} "
-            f"{results.metric.title} against {best}, the best length-normalised beam, "
-            f"{reached} {NEAR.get(results.metric.name, 0)}."
+            f"In the time of {small} ({limit:.1f} ms), {setting.title}, {chosen} is best: "
+            f"{results.sign * gap:+.2f} {results.metric.title} against {best}, the best "
+            f"length-normalised beam, {'within' if gap >= -near else 'not within'} {near}."
         )
 
 
@@ -190,7 +198,7 @@ def table(results: Results) -> str:
     """Return the table of all decoders."""
     metrics = [METRICS[name] for name in results.about["metrics"]]
     header = ["decoder", *(m.title for m in metrics), f"{metrics[0].title} − greedy's", "calls"]
-    header += [f"ms, batch {batch}" for batch in results.batches]
+    header += [f"{at.device} ms, batch {at.batch}" for at in results.settings]
     return markdown_table(header, _cells(results))
 
 
@@ -199,10 +207,10 @@ def _cells(results: Results) -> Iterator[list[str]]:
         cells = [name, *(f"{row.scores[m]:.2f}" for m in results.about["metrics"])]
         cells.append("" if name == BASELINE else str(results.compare(name, BASELINE)))
         cells.append(f"{row.calls:,.0f}")
-        for batch in results.batches:
-            timing = row.times[batch]
-            fast, slow = timing.spread
-            cells.append(f"{timing.milliseconds:.1f} [{fast:.1f}, {slow:.1f}]")
+        for setting in results.settings:
+            timing = row.times.get(setting)
+            spread = "" if timing is None else " [{:.1f}, {:.1f}]".format(*timing.spread)
+            cells.append("–" if timing is None else f"{timing.milliseconds:.1f}{spread}")
         yield cells
 
 
@@ -211,24 +219,26 @@ def plot(results: Results, path: Path) -> None:
     better = "lower" if results.metric.lower_is_better else "higher"
     y = f"{results.metric.title} minus greedy search's ({better} is better)"
     panels = [Panel("model calls per sentence", y, _curves(results, None), log=True)]
-    for batch in results.batches:
-        if batch == 1:
-            x = "milliseconds per sentence, one at a time"
+    for setting in results.settings:
+        if setting.batch == 1:
+            x = f"milliseconds per sentence, one at a time on the {setting.device}"
         else:
-            x = f"sentences per second, {batch} at a time"
-        panels.append(Panel(x, y, _curves(results, batch), log=True))
+            x = f"sentences per second, {setting.batch} at a time on the {setting.device}"
+        panels.append(Panel(x, y, _curves(results, setting), log=True))
     about = results.about
     curves(panels, path, f"{about['model']} on {about['data']}, {about['machine']}")
 
 
-def _curves(results: Results, batch: int | None) -> dict[str, Curve]:
-    """Return the curves of all families against a cost: calls if `batch` is None."""
+def _curves(results: Results, setting: Setting | None) -> dict[str, Curve]:
+    """Return the curves of all families against a cost: calls if `setting` is None."""
     points: dict[str, list[Point]] = {}
     for name, row in results.rows.items():
         score, cost = results.compare(name, BASELINE), row.calls
-        if batch is not None:
-            timing = row.times[batch]
-            cost = timing.milliseconds if batch == 1 else timing.per_second
+        if setting is not None:
+            if setting not in row.times:
+                continue
+            timing = row.times[setting]
+            cost = timing.milliseconds if setting.batch == 1 else timing.per_second
         size = "".join(character for character in name.split(",")[0] if character.isdigit())
         spread = (score.high - score.low) / 2
         points.setdefault(row.family, []).append(Point(cost, score.value, spread, size))
@@ -240,21 +250,26 @@ def _curves(results: Results, batch: int | None) -> dict[str, Curve]:
 def page(results: Results) -> str:
     """Return the report as a page of Markdown."""
     about, first = results.about, next(iter(results.rows.values()))
-    timing = first.times[results.batches[0]]
     chosen = about["chosen"]
+    timed: dict[str, int] = {}
+    for setting, timing in first.times.items():
+        timed.setdefault(setting.machine, timing.sentences)
+    times = "; ".join(f"{count} of them on {machine}" for machine, count in timed.items())
     parts = [
         f"# Quality against time: {about['model']} on {about['data']}",
-        f"Quality on the first {len(about['references']):,} sentences of the test set, time on the "
-        f"first {timing.sentences} of them: {about['machine']}; torch {about['torch']}, npad "
-        f"{about['npad']}. Chosen on the validation set: σ₀ = {chosen['sigma']:g}, schedule "
-        f"{chosen['schedule']}, length normalisation α = {chosen['alpha']['NPAD']:g} for NPAD and "
+        f"Quality on the first {len(about['references']):,} sentences of the test set, decoded on "
+        f"{about['machine'].partition(',')[0]}; time on the first {times}; torch "
+        f"{about['torch']}, npad {about['npad']}. Chosen on the validation set: "
+        f"σ₀ = {chosen['sigma']:g}, schedule {chosen['schedule']}, length normalisation "
+        f"α = {chosen['alpha']['NPAD']:g} for NPAD and "
         f"{chosen['alpha']['beam']:g} for beams. A time holds for this machine alone.",
-        *([BUSY] if about["machine"].endswith("process time") else []),
+        *([BUSY] if any(machine.endswith("process time") for machine in timed) else []),
         "![quality against each cost](frontier.png)",
         "".join(f"- {finding}\n" for finding in findings(results)).strip(),
         table(results).strip(),
         LEGEND,
-        "Measured by `python -m studies.latency`, written by `python -m studies.latency.report`.",
+        "Measured by `python -m studies.latency`, written by `python -m studies.latency.report` "
+        "from `outputs.jsonl.xz`.",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -279,7 +279,6 @@ class Steps:
             actor = Actor.for_model(
                 model,
                 variant.sites.split("+"),
-                kind=variant.kind,
                 units=variant.units,
                 layers=variant.layers,
                 inputs=variant.inputs.split("+"),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from npad.errors import InvalidInput
-from npad.models.actors import KINDS
+from npad.models.actors import KIND
 from npad.training.recipe import Recipe
 from npad.training.store import PairCorpus
 from npad.training.teacher import Teacher, candidates_needed
@@ -44,7 +44,7 @@ class Variant:
     """
 
     name: str
-    kind: str = "feed-forward"
+    kind: str = KIND
     units: int = 512
     layers: int = 1
     inputs: str = "state"
@@ -60,7 +60,7 @@ class Variant:
     batch: int = 8192
 
     def __post_init__(self) -> None:
-        ensure_choice("kind", self.kind, (*KINDS, WEIGHTS))
+        ensure_choice("kind", self.kind, (KIND, WEIGHTS))
         for name in self.data.split("+"):
             ensure_choice("each of data", name, SETS)
         candidates_needed(self.targets.split("+"), self.width)

@@ -19,13 +19,11 @@ from npad.decoding import decode
 from npad.engine.cost import count_calls
 from npad.errors import InvalidInput
 from npad.evaluate.bootstrap import Difference
-from npad.evaluate.entropy import entropy_along
 from npad.hypotheses import Hypothesis
 from npad.model import Model
 from npad.noise.random import stable_hash
 from npad.reproduce.bench import (
     LIMITS,
-    Bench,
     BestOutput,
     EvaluationSet,
     Measures,
@@ -39,6 +37,8 @@ from npad.search.greedy import Greedy
 from npad.search.request import Decoding
 from npad.selectors import MostProbable, Selector
 from npad.signatures import signature
+from studies.beyond.bench import BeyondBench
+from studies.beyond.entropy import entropy_along
 from studies.hypotheses import Candidate, candidates, choose
 
 LARGEST_BATCH = 512  # sources at a time
@@ -68,7 +68,7 @@ class LiveSet:
             yield slice(start, min(start + size, n))
 
 
-class DecodedBench(Bench):
+class DecodedBench(BeyondBench):
     """Measures hypotheses in a file, and decodes those that it lacks where the models are.
 
     Args:
@@ -124,9 +124,7 @@ class DecodedBench(Bench):
             for seeded in self.seeded(set_name, without_selector(decoder)[0]):
                 self._outputs_of(set_name, seeded, keep=True)
 
-    def _decode(
-        self, set_name: str, decoder: Decoder, training_sigma: float
-    ) -> tuple[list[BestOutput], Row]:
+    def _decode(self, set_name: str, decoder: Decoder) -> tuple[list[BestOutput], Row]:
         plain, selector = without_selector(decoder)
         entry = self._outputs_of(set_name, plain, keep=selector != BY_PROBABILITY)
         outputs = []

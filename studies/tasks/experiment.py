@@ -26,13 +26,14 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput, NpadError
 from npad.model import name_of
 from npad.pipelines.captioning import MAX_CAPTION
-from npad.reproduce import beyond, report
+from npad.reproduce import report
 from npad.reproduce.record import Record
 from npad.reproduce.report import Setup, about_model, machine
 from npad.search.greedy import Greedy
 from npad.search.request import Decoding
 from npad.storage import checkpoint
 from npad.text.files import read_lines
+from studies.beyond.sections import selectable
 from studies.hypotheses import Deadline, OutOfTime
 from studies.tasks.decoded_bench import DecodedBench, LiveSet
 from studies.tasks.sections import OUTLINES
@@ -78,7 +79,7 @@ def decode(options: argparse.Namespace) -> None:
                 note,
             )
             if not setup.brief:
-                for decoder in beyond.selectable(bench).values():
+                for decoder in selectable(bench).values():
                     bench.keep(decoder)
             report.markdown_of(bench, setup, outline)
     except OutOfTime:

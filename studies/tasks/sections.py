@@ -15,7 +15,6 @@ from npad.metrics.metric import TIE, FloatArray
 from npad.metrics.wer import Wer
 from npad.reproduce import chosen
 from npad.reproduce.bench import Bench, Measures, decoder_signature
-from npad.reproduce.beyond import tempered
 from npad.reproduce.chosen import CHAINS
 from npad.reproduce.claims import Finding, in_words, verdict
 from npad.reproduce.markdown import markdown_table
@@ -26,6 +25,8 @@ from npad.search.beam import Beam
 from npad.search.decoder import Decoder
 from npad.search.greedy import Greedy
 from npad.search.sampling import Sampling
+from studies.beyond.outline import Beyond
+from studies.beyond.sections import tempered
 
 MAX_WER = 5.0  # per cent, of greedy search on clean recordings: what a trained model must reach
 NEARLY_ALL = 0.98  # of the sources: no strategy beats greedy search on so many
@@ -34,7 +35,7 @@ TEXTS: Form = [lambda texts: isinstance(texts, dict) and all(map(is_text, texts.
 CONTROLLED: dict[str, Decoder] = {"greedy": Greedy(), "beam 5": Beam(5)}
 
 
-class TaskOutline(Outline):
+class TaskOutline(Beyond):
     """What the reports on captions and speech have in common."""
 
     def summary(self, bench: Bench, by_set: Mapping[str, Sequence[Finding]]) -> dict[str, str]:
@@ -43,8 +44,8 @@ class TaskOutline(Outline):
             "Do the paper's claims carry over?": carried_over(bench, by_set),
         }
 
-    def beyond(self, setup: Setup) -> Sections:
-        unchanged = super().beyond(setup)
+    def further(self, setup: Setup) -> Sections:
+        unchanged = super().further(setup)
         for name in ("Sampling at lower temperatures", "Schedules", "Distributions"):
             del unchanged[name]
         return unchanged | {"Equal compute": equal_rows}

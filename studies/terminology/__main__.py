@@ -4,7 +4,7 @@ python -m studies.terminology FOLDER --data tatoeba-en-de [--limit N]
 
 `--data` holds train, test and valid as SET.LANGUAGE.xz. The glossary is made from the training
 pairs and the test references, without any model. Without --data, the report is rendered again from
-FOLDER/figures.jsonl.
+FOLDER/figures.jsonl. What that file lacks is measured; differences need all measured in one run.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import npad
 from npad import NPAD, Beam, Decoding, Greedy, Noise
 from npad.constraints import Terms
+from npad.evaluate.bootstrap import Difference, paired
 from npad.evaluate.report import Evaluation
 from npad.metrics.bleu import Bleu
+from npad.metrics.metric import FloatArray, Metric, Reference
 from npad.reproduce.markdown import document, markdown_table
 from npad.reproduce.record import Record
 from npad.storage.atomic import write_atomic
@@ -44,11 +47,28 @@ DECODERS = {
 }
 BASELINE = "beam 5"
 EDITED = "beam 5, edited"
+COMPARED = (EDITED, *(f"{name}, terms" for name in DECODERS))
 
 
 def words(text: str) -> set[str]:
     """Return the words of a text."""
     return set(re.findall(r"\w+", text))
+
+
+class TermShare(Metric):
+    """The share of required terms that outputs have as whole words; a reference lists them."""
+
+    name, title, unit = "terms", "terms", "%"
+
+    def statistics(
+        self, texts: Sequence[str], references: Sequence[Reference], log_probs: Sequence[float] = ()
+    ) -> FloatArray:
+        pairs = zip(texts, references, strict=True)
+        counts = [[sum(t in words(text) for t in own), len(own)] for text, own in pairs]
+        return np.array(counts, dtype=float)
+
+    def scores(self, sums: FloatArray) -> FloatArray:
+        return 100 * sums[..., 0] / sums[..., 1]
 
 
 def translations(english: Sequence[str], german: Sequence[str]) -> dict[str, list[str]]:
@@ -110,8 +130,9 @@ class Experiment:
         self.required = [self.terms.required(source) for source in self.sources]
         self.model = npad.load(MODEL)
         self.evaluation = Evaluation(self.model, self.sources, self.references)
+        self.texts: dict[str, list[str]] = {}  # the outputs of what has been measured
 
-    def measure(self, decoder: npad.Decoder, constrained: bool) -> dict[str, Any]:
+    def measure(self, key: str, decoder: npad.Decoder, constrained: bool) -> dict[str, Any]:
         """Return the figures of a decoder with or without the terms."""
         start = time.process_time()
         constraint = self.terms if constrained else None
@@ -119,7 +140,7 @@ class Experiment:
         seconds = time.process_time() - start
         texts = [output.text for output in outputs]
         nll = -sum(output.log_prob for output in outputs) / len(outputs)
-        return self.figures(texts) | {
+        return self.figures(key, texts) | {
             "nll": nll,
             "cpu_seconds": seconds,
             "calls": report.to_json()["calls"],
@@ -140,10 +161,21 @@ class Experiment:
                 for other in others[:1]:
                     text = re.sub(rf"\b{re.escape(other)}\b", wanted, text, count=1)
             texts.append(text)
-        return self.figures(texts)
+        return self.figures(EDITED, texts)
 
-    def figures(self, texts: Sequence[str]) -> dict[str, Any]:
+    def compared(self, key: str, other: str) -> dict[str, Any]:
+        """Return the differences of two that this run has measured, with paired intervals."""
+        metrics: list[tuple[Metric, Sequence[Reference]]]
+        metrics = [(TermShare(), self.required), (Bleu(), self.references)]
+        found = {}
+        for metric, references in metrics:
+            both = [metric.statistics(self.texts[name], references) for name in (key, other)]
+            found[metric.name] = vars(paired(metric, both))
+        return found
+
+    def figures(self, key: str, texts: list[str]) -> dict[str, Any]:
         """Return the share of terms that outputs have, and their BLEU."""
+        self.texts[key] = texts
         pairs = [(t, term) for t, own in zip(texts, self.required, strict=True) for term in own]
         exact = sum(term in words(text) for text, term in pairs)
         begun = sum(any(w.startswith(term) for w in words(text)) for text, term in pairs)
@@ -159,7 +191,7 @@ class Experiment:
         }
 
 
-Rows = Callable[[str], dict[str, Any]]
+Rows = Callable[..., dict[str, Any]]
 
 
 def render(rows: Rows) -> str:
@@ -175,7 +207,28 @@ def render(rows: Rows) -> str:
     row = rows(BASELINE)
     size = f"{row['sentences']:,} sentences with {row['terms']:,} terms of {row['glossary']:,}"
     table = markdown_table(header, body)
-    return document("Terminology", LEAD, {"Results": f"{size} in the glossary.\n\n{table}"})
+    columns = [
+        "",
+        *(f"{name} − {other}" for other in (BASELINE, EDITED) for name in ("terms", "BLEU")),
+    ]
+    differences = []
+    for key in COMPARED:
+        cells = [""] * 4
+        for place, other in enumerate((BASELINE, EDITED)):
+            if key != other:
+                found = rows(key, other)
+                cells[2 * place : 2 * place + 2] = [
+                    str(Difference(**found[name])) for name in ("terms", "bleu")
+                ]
+        differences.append([key, *cells])
+    beside = f"{INTERVALS}\n\n{markdown_table(columns, differences)}"
+    results = {"Results": f"{size} in the glossary.\n\n{table}", "Differences": beside}
+    return document("Terminology", LEAD, results)
+
+
+INTERVALS = """In per cent of the terms and in BLEU, with 95 % intervals of the paired bootstrap
+over sentences (1,000 resampled test sets): beside the beam without terms, and beside its outputs
+edited."""
 
 
 LEAD = """What required terms do to translations of the shipped model en-de, on those sentences of
@@ -214,10 +267,13 @@ def main() -> None:
         experiment = Experiment(arguments.data, arguments.limit)
         for name, decoder in DECODERS.items():
             for key, constrained in ((name, False), (f"{name}, terms", True)):
-                record.row((key,), partial(experiment.measure, decoder, constrained))
+                record.row((key,), partial(experiment.measure, key, decoder, constrained))
                 print(key, flush=True)
         record.row((EDITED,), experiment.edited)
-    write_atomic(arguments.folder / "README.md", render(lambda key: record.row((key,))))
+        for key, other in product(COMPARED, (BASELINE, EDITED)):
+            if key != other:
+                record.row((key, other), partial(experiment.compared, key, other))
+    write_atomic(arguments.folder / "README.md", render(lambda *key: record.row(key)))
 
 
 if __name__ == "__main__":

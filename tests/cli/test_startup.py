@@ -29,15 +29,6 @@ def test_threads_spin_shortly_while_they_wait_unless_the_user_chose(environment,
     assert environment == before
 
 
-def test_bench_says_how_threads_wait(npad_here, monkeypatch):
-    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
-        monkeypatch.setenv(name, "")  # so that its absence is restored
-        monkeypatch.delenv(name)
-    sizes = ["--units", "8", "--embedding", "4", "--vocabulary", "20", "--sentences", "1"]
-    done = npad_here("bench", "-d", "greedy", *sizes, "--source", "3", "--length", "3")
-    assert "CPU, 1 thread, GOMP_SPINCOUNT=1000; float32 chains" in done.stderr
-
-
 def test_translating_imports_no_compiler():
     """torch's compiler takes as long to import as all the rest."""
     code = (

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import exp
+
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cases import (
@@ -20,7 +23,7 @@ from cases import (
     summaries,
     tables,
 )
-from npad import Beam, Exact, InvalidInput, decode
+from npad import Beam, Exact, InvalidInput, decode, score
 from npad.constraints import Choices, Constrained, Constraint, Prefix, With, Without
 from npad.constraints.kinds import Both
 from npad.decoding import search
@@ -128,6 +131,24 @@ def test_exact_search_is_enumeration_under_the_constraint(case, max_length):
     finished, log_prob = max((finished, p) for (_, finished), p in possible.items())
     assert (best.finished, best.log_prob) == (finished, pytest.approx(log_prob, abs=1e-9))
     assert best.proven
+
+
+@given(
+    model=tables(), texts=st.sets(st.lists(st.integers(1, 3), max_size=3).map(tuple), min_size=1)
+)
+def test_scores_of_choices_are_their_posterior_and_exact_search_finds_its_mode(model, texts):
+    texts = [text for text in texts if all(token < model.vocabulary for token in text)] or [()]
+    choices = Choices((*texts,))
+    probabilities = {output[0]: exp(p) for output, p in allowed(model, choices, 0, 4).items()}
+    total = sum(probabilities.values())
+    assume(total > 0)
+    (scores,) = score(model, [0], [texts])
+    posterior = torch.tensor(scores, dtype=torch.float64).softmax(0).tolist()
+    expected = [probabilities.get(text, 0.0) / total for text in texts]
+    assert posterior == pytest.approx(expected, abs=1e-9)
+    ((best,),) = decode(Constrained(model, choices), [0], Exact(1000), 4)
+    assert best.proven
+    assert posterior[texts.index(best.tokens)] == pytest.approx(max(posterior))
 
 
 @pytest.mark.parametrize("name", ["greedy", "shrink", "nbest", "stochastic", "exact"])

@@ -84,3 +84,18 @@ def test_schemas_and_grammars_of_lark():
 def test_a_wrong_grammar_says_what_is_wrong(constraint, message):
     with pytest.raises(InvalidInput, match=message):
         npad.load("en-de").translate(["Hello."], constraint=constraint)
+
+
+@pytest.mark.parametrize("decoder", [npad.Greedy(), npad.Beam(3)], ids=repr)
+def test_the_masks_of_all_rows_are_computed_in_one_call(decoder, monkeypatch):
+    from llguidance import numpy
+
+    rows, fill = [], numpy.fill_next_token_bitmask_par
+    counted = lambda *given: rows.append(len(given[1])) or fill(*given)  # noqa: E731
+    monkeypatch.setattr(numpy, "fill_next_token_bitmask_par", counted)
+    translator, texts = npad.load("en-de"), ["One.", "It was in 1990.", "He left on 5 May 1987."]
+    with npad.engine.cost.count_calls() as calls:
+        translator.translate(texts, decoder, constraint=DATE)
+    assert max(rows) > 1
+    assert sum(rows) <= calls.search
+    assert len(rows) <= 12  # steps: a space, the ten letters of a date, and the end

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import tracemalloc
+from dataclasses import replace
 
 import pytest
 import torch
@@ -136,3 +138,26 @@ def test_a_spec_names_its_constraint(name):
 def test_a_wrong_constraint_says_what_is_wrong(make, message):
     with pytest.raises(InvalidInput, match=message):
         make()
+
+
+def test_a_long_list_takes_little_memory_and_its_best_text_is_found(translator):
+    """Tokenizers take a kilobyte for each text, so a list is encoded in parts."""
+    pieces = translator.vocabulary.pieces
+    words = [piece[1:].decode() for piece in pieces if piece[:1] == b" " and piece[1:].isalpha()]
+    draw = random.Random(0)
+    texts = {" ".join(draw.choices(words, k=draw.randint(4, 8))) for _ in range(20_000)}
+    menu = Choices((*sorted(texts), "Wie geht es Ihnen?", "Der Rechner ist kaputt."))
+    most, encode = [0], translator.vocabulary.encode
+    parted = replace(
+        translator.vocabulary, encode=lambda part: most.append(len(part)) or encode(part)
+    )
+    tracemalloc.start()
+    try:
+        menu.rules(translator.model.special.eos, Context(parted))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert max(most) < len(texts)
+    assert peak < 64 << 20  # of which masks may take half
+    found = translator.translate(SOURCE, Exact(2000), constraint=menu)
+    assert [output.text for output in found] == ["Der Rechner ist kaputt.", "Wie geht es Ihnen?"]

@@ -17,6 +17,7 @@ from npad.training.prepare import TextData
 from npad.training.recipe import Recipe
 from npad.training.run import TrainingPlan
 from runs import ROOT
+from studies.beyond.outline import BEYOND
 
 RESULTS = ROOT / "docs/results/multi30k-adam"
 
@@ -42,7 +43,7 @@ def redrawn(tmp_path_factory):
         shutil.copy(RESULTS / name, folder)
     with pytest.MonkeyPatch.context() as patch:
         figures = keep_figures(patch)
-        report.redraw(folder)
+        report.redraw(folder, BEYOND)
     return figures
 
 

@@ -10,12 +10,10 @@ from npad import Actor, Steered
 from npad.models.actors import INPUTS
 
 
-def actor_for(
-    model, kind="gru", inputs=INPUTS, sites=("hidden",), scale=0.8, seed=5, dtype=None
-) -> Actor:
+def actor_for(model, inputs=INPUTS, sites=("hidden",), scale=0.8, seed=5, dtype=None) -> Actor:
     """An actor with strong pushes, in the precision of the model."""
     torch.manual_seed(seed)
-    actor = Actor.for_model(model, sites, kind=kind, units=7, inputs=inputs)
+    actor = Actor.for_model(model, sites, units=7, inputs=inputs)
     with torch.no_grad():
         for parameter in actor.parameters():
             parameter.normal_(std=scale)

@@ -23,7 +23,7 @@ pushing = partial(actor_for, dtype=torch.float64, scale=0.5, seed=3)
 @pytest.mark.parametrize("decoder", [Greedy(), Beam(3), npad(Greedy())], ids=repr)
 def test_an_untrained_actor_changes_nothing(kind, decoder):
     model = HuggingFace(build(kind))
-    actor = Actor.for_model(model, ["hidden", "output"], kind="gru", inputs=INPUTS).double()
+    actor = Actor.for_model(model, ["hidden", "output"], inputs=INPUTS).double()
     found = decode(Steered(model, actor), source(kind), decoder, 6)
     assert tokens(found) == tokens(decode(model, source(kind), decoder, 6))
 

@@ -39,33 +39,31 @@ from npad import (
 )
 from npad.engine.cuda_graphs import Graph, GraphCache
 from npad.model import Capabilities
-from npad.models.actors import INPUTS, KINDS, Trajectory
+from npad.models.actors import INPUTS, Trajectory
 from npad.models.cgru.fast import Prepared
 from npad.models.low_precision import LowPrecision
 from npad.search.loop import Steps
 from npad.testing import check_model
 from steered_cases import actor_for, steered
 
-ACTORS = {
-    f"{kind}-{len(inputs)}": (kind, inputs) for kind in KINDS for inputs in [["state"], INPUTS]
-}
-actors = pytest.mark.parametrize(("kind", "inputs"), ACTORS.values(), ids=ACTORS)
-# The GRU has a state of its own, which a decoder may mix up.
-actors_and_decoders = with_decoders("actor", ACTORS, fully=["gru-3"])
+READ = {"state": ["state"], "all": INPUTS}
+reading = pytest.mark.parametrize("inputs", READ.values(), ids=READ)
+# One that reads the source remembers the first state, which a decoder may mix up.
+reading_with_decoders = with_decoders("inputs", READ, fully=["all"])
 
 
-@actors_and_decoders
-def test_an_untrained_actor_changes_nothing(decoder, actor):
-    model, (kind, inputs) = build(), actor
-    actor = Actor.for_model(model, ["hidden", "output"], kind=kind, inputs=inputs).double()
+@reading_with_decoders
+def test_an_untrained_actor_changes_nothing(decoder, inputs):
+    model = build()
+    actor = Actor.for_model(model, ["hidden", "output"], inputs=inputs).double()
     found = decode(Steered(model, actor), SOURCE, decoder, 8)
     assert tokens(found) == tokens(decode(model, SOURCE, decoder, 8))
 
 
-@actors
-def test_an_actor_changes_what_greedy_search_finds(kind, inputs):
+@reading
+def test_an_actor_changes_what_greedy_search_finds(inputs):
     model = build()
-    found = decode(steered(model, kind=kind, inputs=inputs), SOURCE, Greedy(), 8)
+    found = decode(steered(model, inputs=inputs), SOURCE, Greedy(), 8)
     assert tokens(found) != tokens(decode(model, SOURCE, Greedy(), 8))
 
 
@@ -75,10 +73,9 @@ def test_scores_are_the_clean_models(decoder):
     assert_clean_scores(model, SOURCE, decode(steered(model), SOURCE, decoder, 12))
 
 
-@actors_and_decoders
-def test_a_sentence_alone_is_decoded_as_in_a_batch(decoder, actor):
-    kind, inputs = actor
-    model = steered(kind=kind, inputs=inputs)
+@reading_with_decoders
+def test_a_sentence_alone_is_decoded_as_in_a_batch(decoder, inputs):
+    model = steered(inputs=inputs)
     together = decode(model, SOURCE, decoder, 8)
     alone = [decode(model, SOURCE[i : i + 1], decoder, 8, ids=[i])[0] for i in range(len(SOURCE))]
     assert_same(together, alone)
@@ -87,7 +84,7 @@ def test_a_sentence_alone_is_decoded_as_in_a_batch(decoder, actor):
 def test_noise_is_on_top_of_the_push():
     """The order is push, then noise: relative noise is in units of what the actor returns."""
     model, seen = build(), []
-    actor = actor_for(model, "feed-forward", ["state"])
+    actor = actor_for(model, ["state"])
 
     class Spy:
         scales = torch.ones(len(SOURCE), dtype=torch.float64)
@@ -108,10 +105,10 @@ def test_noise_is_on_top_of_the_push():
     assert not torch.allclose(pushed, hidden)
 
 
-@actors_and_decoders
-def test_a_prepared_model_is_steered_alike(decoder, actor):
-    model, (kind, inputs) = build(), actor
-    actor = actor_for(model, kind, inputs, ("hidden", "output"))
+@reading_with_decoders
+def test_a_prepared_model_is_steered_alike(decoder, inputs):
+    model = build()
+    actor = actor_for(model, inputs, ("hidden", "output"))
     expected = decode(Steered(model, actor), SOURCE, decoder, 8)
     assert_same(decode(Steered(Prepared(model), actor), SOURCE, decoder, 8), expected)
 
@@ -147,11 +144,11 @@ def test_two_actors_never_share_a_graph():
             assert_same(decode(Steered(fast, actor), SOURCE, Greedy(), 8), expected)
 
 
-@actors
+@reading
 @pytest.mark.parametrize("sites", [("hidden",), ("hidden", "output"), ("cell",), ("hidden.1",)])
-def test_teacher_forcing_with_pushes_is_the_steered_models_steps(kind, inputs, sites):
+def test_teacher_forcing_with_pushes_is_the_steered_models_steps(inputs, sites):
     model = build(cell="lstm", layers=2)
-    actor = actor_for(model, kind, inputs, sites)
+    actor = actor_for(model, inputs, sites)
     read = torch.tensor([[11, 3, 4], [11, 5, 6], [11, 7, 1], [11, 2, 2], [11, 9, 8]])
     with torch.no_grad():
         forced = model.logits(model.features(model.start(SOURCE), read, Trajectory(actor)))
@@ -289,8 +286,7 @@ MISTAKES = {
     ),
     "has no noise site 'nowhere'": lambda: Actor.for_model(build(), ["nowhere"]),
     "SteeredSearch cannot hold NPAD": lambda: SteeredSearch(NPAD()),
-    "kind must be": lambda: Actor({"hidden.0": 4}, kind="deep"),
-    "layers must be 1 for a gru actor": lambda: Actor({"hidden.0": 4}, kind="gru", layers=2),
+    "kind must be": lambda: Actor({"hidden.0": 4}, kind="gru"),
     "each of inputs must be": lambda: Actor({"hidden.0": 4}, inputs=["state", "weather"]),
     "calls must name at least one call": lambda: Actor({}),
     "inner must be a decoder: write Beam()": lambda: SteeredSearch(Beam),

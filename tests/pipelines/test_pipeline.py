@@ -25,13 +25,11 @@ from npad import (
 )
 from npad.models.table import TableModel
 from npad.noise.random import stable_hash
-from npad.pipelines import pipeline as module
 from npad.pipelines.loading import load_as
-from npad.pipelines.overlap import Background, ReadAhead
 from npad.pipelines.pipeline import on_decoded
 from npad.pipelines.sound import log_mel
 from npad.storage import checkpoint
-from overlapping import Spied, assert_alike, decoders, sentences, untrained
+from pipeline_cases import Spied, assert_alike, decoders, sentences, untrained
 
 RATE, SIZE, KINDS = 100, 4, 7
 
@@ -94,7 +92,7 @@ def test_an_output_depends_on_its_source_alone(pipeline, sources, decoder):
 
 @media
 @decoders
-@pytest.mark.parametrize(("max_rows", "window"), [(1, None), (6, 1), (40, 5), (40, 1000)])
+@pytest.mark.parametrize(("max_rows", "window"), [(1, None), (6, 1), (12, 7), (40, 5), (40, 1000)])
 def test_batches_and_windows_do_not_matter(pipeline, sources, decoder, max_rows, window):
     given = sources(30)
     expected = pipeline.decode(given, decoder, 8)
@@ -120,18 +118,6 @@ def test_load_is_found_in_its_old_modules(module_name):
         assert old.load is npad.load
     with pytest.raises(AttributeError, match="has no attribute 'lode'"):
         old.lode  # noqa: B018
-
-
-@media
-@decoders
-@pytest.mark.parametrize("wrapped", [iter, ReadAhead], ids=["iterator", "read ahead"])
-@pytest.mark.parametrize("window", [None, 1, 7, 500])
-def test_decoding_in_the_background_changes_nothing(
-    pipeline, sources, decoder, wrapped, window, monkeypatch
-):
-    expected = pipeline.decode(sources(30), decoder, 8, 12)
-    monkeypatch.setattr(module, "runner_for", lambda model, ahead: Background())
-    assert_alike(pipeline.stream(wrapped(sources(30)), decoder, 8, 12, window), expected)
 
 
 @media

@@ -22,7 +22,7 @@ from npad.pipelines.names import ModelReference
 from npad.pipelines.outputs import Output, TooLong, Window
 from npad.search.request import Decoding
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
-from overlapping import sentences, spied, untrained
+from pipeline_cases import sentences, spied, untrained
 
 TOY = npad.load("toy")
 PHRASES = ["das ist mir wurst", "danke", "na ja"]

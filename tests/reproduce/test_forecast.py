@@ -8,19 +8,21 @@ import pytest
 
 from npad.cli.display import Display
 from npad.reproduce import reproduce as experiment
-from npad.reproduce.bench import Bench, EvaluationSet
+from npad.reproduce.bench import EvaluationSet
 from npad.reproduce.forecast import Forecast, Outlook
 from npad.reproduce.report import Setup, markdown_of
 from runs import ROOT
+from studies.beyond.bench import BeyondBench
+from studies.beyond.outline import BEYOND
 
 RESULTS = ROOT / "docs/results"
 
 
-def bench_of(name: str) -> tuple[Bench, Setup]:
+def bench_of(name: str) -> tuple[BeyondBench, Setup]:
     """A committed report's bench, and its setup."""
     setup = Setup.load(RESULTS / name)
     sets = {name: EvaluationSet([""] * size, [""] * size) for name, size in setup.sets.items()}
-    return Bench(RESULTS / name, sets, seeds=setup.seeds), setup
+    return BeyondBench(RESULTS / name, sets, seeds=setup.seeds), setup
 
 
 @pytest.mark.parametrize("name", ["multi30k-adadelta", "multi30k-adam"])
@@ -28,12 +30,12 @@ def test_the_total_is_near_the_number_of_results_from_the_start(name):
     bench, setup = bench_of(name)
     recorded = bench.record.results
     bench.record.results = {}
-    outlook = Forecast(bench, partial(markdown_of, setup=setup)).outlook()
+    outlook = Forecast(bench, partial(markdown_of, setup=setup, outline=BEYOND)).outlook()
     assert outlook.done == 0
     assert outlook.seconds_left is None
     assert outlook.total == pytest.approx(len(recorded), rel=0.02)
     bench.record.results = recorded
-    outlook = Forecast(bench, partial(markdown_of, setup=setup)).outlook()
+    outlook = Forecast(bench, partial(markdown_of, setup=setup, outline=BEYOND)).outlook()
     assert outlook.done == outlook.total == len(recorded)
 
 
@@ -41,7 +43,7 @@ def test_the_time_left_is_at_the_rate_of_this_run():
     now = 0.0
     bench, setup = bench_of("multi30k-adadelta")
     recorded, bench.record.results = bench.record.results, {}
-    forecast = Forecast(bench, partial(markdown_of, setup=setup), lambda: now)
+    forecast = Forecast(bench, partial(markdown_of, setup=setup, outline=BEYOND), lambda: now)
     half = dict(list(recorded.items())[: len(recorded) // 2])
     bench.record.results, now = half, 100.0
     halfway = forecast.outlook()
@@ -51,7 +53,10 @@ def test_the_time_left_is_at_the_rate_of_this_run():
     bench.record.results, now = half, 200.0
     assert forecast.outlook().seconds_left == pytest.approx(2 * halfway.seconds_left)
     bench.record.results, now = recorded, 300.0  # continued: results of an earlier run took no time
-    assert Forecast(bench, partial(markdown_of, setup=setup)).outlook().seconds_left is None
+    assert (
+        Forecast(bench, partial(markdown_of, setup=setup, outline=BEYOND)).outlook().seconds_left
+        is None
+    )
 
 
 def test_forecasts_take_a_small_share_of_the_time():

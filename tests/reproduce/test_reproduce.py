@@ -29,8 +29,7 @@ def finished(tmp_path_factory) -> Path:
 
 def arguments(folder: Path) -> list[object]:
     small = ["--units", 8, "--embedding", 6, "--vocabulary", 300, "--epochs", 1]
-    small += ["--train-sigmas", "0.3"]
-    short = ["--seeds", 2, "--max-length", 6, "--exact", 3, "--budget", 50, "--device", "cpu"]
+    short = ["--seeds", 2, "--max-length", 6, "--device", "cpu"]
     return ["reproduce", folder / "run", "--data", folder / "data", "--from", "src", *small, *short]
 
 
@@ -42,22 +41,19 @@ def test_a_report_that_was_killed_goes_on_where_it_was(finished):
 
 def test_the_report_has_all_its_parts(finished):
     text = (finished / "run/README.md").read_text()
-    parts = "Table 1, Table 2, Table 3, Table 4, claims, Equal compute, Schedules, Distributions, "
-    parts += "Search errors, Noise in training, lower temperatures, candidate to return"
-    for part in parts.split(", "):
+    for part in ("Table 1", "Table 2", "Table 3", "Table 4", "claims"):
         assert part in text
-    for picture in ("sigma", "chains", "calls", "entropy"):
+    for picture in ("sigma", "chains", "calls"):
         assert f"({picture}.png)" in text
         assert (finished / "run" / f"{picture}.png").stat().st_size > 10_000
     assert "greedy" in (finished / "out").read_text()
     assert "cut at 6 tokens" in text
-    assert "the first tokens are the least certain" in text
     assert report.render(finished / "run") == text
 
 
 def test_each_row_tells_how_it_was_made(finished):
     rows = rows_of(finished / "run")
-    assert len(rows) > 200
+    assert len(rows) > 100
     for (_, _, decoder), row in rows.items():
         assert row["signature"].startswith(f"{decoder}|model:model/best-")
 
@@ -70,15 +66,13 @@ def rows_of(folder: Path) -> dict[tuple[str, ...], dict]:
 def test_an_engine_measures_the_same_rows(finished, tmp_path, printed_here, refused_here):
     rows = []
     options = [*["--data", finished / "data", "--from", "src", "--model", finished / "run/model"]]
-    options += [*["--brief", "--seeds", 1, "--max-length", 4, "--device", "cpu"]]
+    options += [*["--seeds", 1, "--max-length", 4, "--device", "cpu"]]
     for name, engine in (("here", []), ("there", ["--engine", "local"])):
         printed_here("reproduce", tmp_path / name, *options, *engine)
         rows.append({key: row["bleu"] for key, row in rows_of(tmp_path / name).items()})
     assert rows[0] == rows[1]
     setup = json.loads((tmp_path / "there/setup.json").read_text())
     assert "engine local" in setup["about"]["machine"]
-    refusal = refused_here(*arguments(finished), "--engine", "local")
-    assert refusal == "--engine measures one model; leave out --train-sigmas"
 
 
 def test_a_folder_holds_the_results_of_one_model(finished, refused_here):
@@ -103,15 +97,6 @@ def test_a_folder_holds_the_results_of_one_model(finished, refused_here):
     [
         (["--data", "nowhere"], "there is no folder nowhere"),
         (["--data", ".", "--recipe", "sgd"], "recipe must be one of 'paper', 'adam', not 'sgd'"),
-        (["--model", "en-de", "--train-sigmas", "0.1"], "leave out --model"),
-        (
-            ["--train-sigmas", "a,b"],
-            "--train-sigmas must be numbers separated by commas, not 'a,b'",
-        ),
-        (
-            ["--train-sigmas", "-1"],
-            "the σ₀ to train with must be a finite number above 0, not -1.0",
-        ),
         (
             ["--precision", "int4"],
             "precision must be one of 'float32', 'bfloat16', 'int8', not 'int4'",

@@ -435,3 +435,56 @@ def test_ray_data_has_the_defaults_of_a_model_and_a_request():
 def test_a_corpus_is_written_as_lines_of_the_best_by_default(tmp_path):
     assert Corpus(tmp_path / "in", tmp_path / "out").form == "text, 1 best"
     assert Corpus(tmp_path / "in", tmp_path / "out.jsonl", nbest=2).form == "json, 2 best"
+
+
+BROKEN = ["The computer is broken.", "", "How are you?", "The computer is broken."] * 2
+BEGINNINGS = ["Der Rech", "Ja", "", "Das "] * 2
+
+
+@pytest.mark.parametrize("way", ["file", "tabs", "json"])
+@pytest.mark.parametrize("decoder", [Beam(2), NPAD(Greedy(), 4, Noise(0.4))], ids=repr)
+def test_workers_give_each_line_its_own_prefix(tmp_path, decoder, way):
+    """However the work is divided, and where it was cut off."""
+    source, prefixes = tmp_path / "in", tmp_path / "prefixes.txt"
+    texts = BROKEN
+    if way == "tabs":
+        texts = ["\t".join(pair) for pair in zip(BROKEN, BEGINNINGS, strict=True)]
+    if way == "json":
+        source = tmp_path / "in.jsonl"
+        texts = [json.dumps({"text": text}) for text in texts]
+        texts[1] = "no json"
+    source.write_text("\n".join(texts) + "\n")
+    prefixes.write_text("\n".join(BEGINNINGS) + "\n")
+    found = package.load("en-de", "cpu").translate(BROKEN, decoder, prefixes=BEGINNINGS)
+    spec, given = ModelSpec("en-de", "cpu"), {"tabs": True} if way == "tabs" else {}
+    given = given or {"prefixes": prefixes}
+    corpus = Corpus(source, tmp_path / "out.jsonl", **given)
+    for unit, parts in [(3, 1), (8, 1), *([(3, 2)] if decoder.chains else [])]:
+        with Local(spec) as workers:
+            translate_corpus(corpus, workers, spec, Decoding(decoder), unit, parts)
+        written = [json.loads(line) for line in lines(tmp_path / "out.jsonl")]
+        for record, text, output in zip(written, BROKEN, found, strict=True):
+            assert record["text"] == output.text
+            assert record["source"] == (text if record["source"] else "")
+            if text:
+                assert record["signature"] == output.signature
+
+
+def test_other_prefixes_do_not_continue_an_output(tmp_path):
+    prefixes = tmp_path / "prefixes"
+    corpus = Corpus(tmp_path / "in", tmp_path / "out", prefixes=prefixes)
+    for name in ("in", "prefixes"):
+        (tmp_path / name).write_text("a\n")
+    one = _identity(corpus, SPEC, Decoding(BEAM))
+    prefixes.write_text("b\n")
+    other = _identity(corpus, SPEC, Decoding(BEAM))
+    tabs = _identity(replace(corpus, prefixes=None, tabs=True), SPEC, Decoding(BEAM))
+    assert len({identity["the prefixes"] for identity in (one, other, tabs)}) == 3
+
+
+def test_a_file_of_prefixes_must_have_a_line_for_each_text(tmp_path):
+    (tmp_path / "in").write_text("a\nb\n")
+    (tmp_path / "prefixes").write_text("c\n")
+    corpus = Corpus(tmp_path / "in", tmp_path / "out", prefixes=tmp_path / "prefixes")
+    with pytest.raises(InvalidInput, match="fewer lines"), Local(SPEC) as workers:
+        translate_corpus(corpus, workers, SPEC, Decoding(BEAM))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import pytest
 
 import npad
 from npad import NPAD, Beam, Noise
 from npad.models import toy
+from npad.pipelines.pipeline import Prefixed
 from npad.pipelines.translation import Translator
 from npad.schedules import Adaptive
 from npad.serve.limits import Limits
@@ -239,7 +242,9 @@ def told(model, options, text=TOY_TEXT):
     """The events of a request without a server; the steps of each round in one line."""
     events, lines = [], []
     emit = lambda name, data: events.append(Event(name, data))  # noqa: E731
-    stream_of(model, text, *decoding_for(model.model, options, Limits()), None, emit).run()
+    stream_of(
+        model, Prefixed(text, ""), *decoding_for(model.model, options, Limits()), None, emit
+    ).run()
     for name, data in ((event.name, event.data) for event in events):
         calls = data["calls"]
         assert 0 <= data.get("seconds", 0) < 600
@@ -314,3 +319,49 @@ def test_a_window_of_steps_is_shown_step_by_step(shipped, monkeypatch, options):
     one, three = collected
     assert three[: len(one)] == one
     assert len(one) <= len(three) < len(one) + 3
+
+
+BROKEN = "The computer is broken."
+
+
+@pytest.mark.parametrize("decoder", ["npad", "beam", "greedy"])
+@pytest.mark.parametrize(
+    "asked",
+    [{"prefix": "Der Rech"}, {"constraint": {"without-exactly": ["Computer"]}}, {"prefix": "Der "}],
+    ids=str,
+)
+def test_a_stream_takes_a_prefix_and_a_constraint_as_decode_does(client, decoder, asked):
+    given = {"text": BROKEN, "decoder": decoder, **asked}
+    (expected,) = client.post("/v1/decode", given).json["results"]
+    query = {name: json.dumps(x) if name == "constraint" else x for name, x in given.items()}
+    events = client.stream(**query)
+    done = events[-1].data
+    assert events[-1].name == "done"
+    assert done["text"] == expected["text"]
+    assert done["log_prob"] == pytest.approx(expected["log_prob"], abs=1e-4)
+    assert "|constraint:" in done["signature"]
+    prefix, forbidden = asked.get("prefix", ""), "Computer" if "constraint" in asked else "\0"
+    for hypothesis in [*done["hypotheses"], *named(events, "chain"), *named(events, "best")]:
+        assert hypothesis["text"].startswith(prefix)
+        assert forbidden not in hypothesis["text"]
+
+
+@pytest.mark.parametrize("decoder", ["npad", "beam"])
+def test_a_stream_says_that_no_output_satisfies_a_constraint(client, decoder):
+    constraint = json.dumps({"choices": ["Ein sehr langer Satz, der nicht in drei Token passt."]})
+    asked = {"text": "Hello.", "max_length": 3, "constraint": constraint, "decoder": decoder}
+    events = client.stream(**asked)
+    assert events[-1].name == "error"
+    assert "finds no output" in events[-1].data["error"]
+    assert "choices(" in events[-1].data["error"]
+
+
+def test_a_stream_refuses_a_constraint_that_is_no_json(client):
+    answer = client.get(f"/v1/decode/stream?text=Hello.&constraint={quote('{without')}")
+    assert answer.status == 400
+    assert "must be a JSON object" in answer.json["error"]
+
+
+def test_models_say_whether_they_can_be_constrained(client):
+    models = {model["id"]: model["constrains"] for model in client.get("/v1/models").json["data"]}
+    assert models == {"en-de": True, "toy": False}

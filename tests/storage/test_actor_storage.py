@@ -19,7 +19,7 @@ from npad.storage.regular import seal
 def with_actor(model_copy):
     model = npad.load(model_copy).model
     torch.manual_seed(0)
-    actor = Actor.for_model(model, kind="gated", inputs=["state", "source"], units=8)
+    actor = Actor.for_model(model, inputs=["state", "source"], units=8)
     torch.nn.init.normal_(actor.parts[0].last.weight)
     save_actor(model_copy, actor, model_checksum(model_copy), {"update": 3})
     return model_copy, actor

@@ -48,7 +48,7 @@ def test_a_study_that_is_complete_measures_nothing_again_and_renders(study, caps
     assert page == report.page(report.Results(Record(folder / "report/outputs.jsonl.xz")))
     for name in ("greedy", "beam 2 ln", "NPAD-10 ln", "50 samples"):
         assert f"| {name}" in page
-    assert "**One sentence at a time**, the best NPAD is" in page
+    assert "**One sentence at a time on the CPU**, the best NPAD is" in page
     assert "4 sentences at a time" in page
     assert (folder / "report/frontier.png").stat().st_size > 10_000
 
@@ -58,8 +58,27 @@ def test_a_beam_is_found_to_be_faster_and_better_where_it_is(study):
     arguments, folder = study
     run(arguments)
     results = report.Results(Record(folder / "toy.jsonl"))
-    cost = {name: row.times[1].milliseconds for name, row in results.rows.items()}
+    alone = results.settings[0]
+    assert alone.batch == 1
+    cost = results.timed(["greedy", "beam", "NPAD ln"], alone)
     assert cost["greedy"] < cost["beam 2"] < cost["beam 5"] < cost["NPAD-10 ln"]
-    assert results.rows["greedy"].times[1].machine
-    assert results.best(["beam"], 1, cost["beam 2"]) == "beam 2"
+    assert list(results.timed(["beam"], alone, cost["beam 2"])) == ["beam 2"]
     assert any("No NPAD is as fast as beam 2" in found for found in report.findings(results))
+
+
+def test_decoders_that_were_not_timed_on_a_machine_have_no_time_there(study, tmp_path):
+    arguments, folder = study
+    run(arguments)
+    record = Record(tmp_path / "two.jsonl")
+    for key, value in Record(folder / "toy.jsonl").results.items():
+        record.row(key, lambda value=value: value)
+        if key[0] == "times":
+            few = {name: value[name] for name in ("greedy", "beam 2", "NPAD-3 ln", "beam 2 ln")}
+            record.row(("times", "a GPU", *key[2:]), lambda few=few: few)
+    results = report.Results(record)
+    assert [at.device for at in results.settings] == ["GPU", "GPU", "CPU", "CPU"]
+    header, _, *rows = report.table(results).splitlines()
+    cells = {row.split(" | ")[0].strip("| "): row.split(" | ") for row in rows}
+    place = header.split(" | ").index("GPU ms, batch 1")
+    assert cells["beam 5"][place] == "–"
+    assert cells["beam 2"][place] == cells["beam 2"][header.split(" | ").index("CPU ms, batch 1")]

@@ -36,7 +36,7 @@ def taught(tmp_path_factory):
 def loop_in(folder, taught, recipe=SHORT, dropout=0.0, watch=None, measure=None):
     model, sources, parts = taught
     torch.manual_seed(0)
-    options = {"units": 16, "kind": "gru", "inputs": ["state", "embedding"]}
+    options = {"units": 16, "inputs": ["state", "embedding"]}
     actor = Actor.for_model(model, ("hidden", "output"), **options)
     updater = ActorUpdater(model, actor, pairs_of(parts, sources), recipe, dropout)
     search = GreedySearch(sources, measure, max_length=24)
@@ -185,7 +185,6 @@ def test_missing_inputs_are_named(model_copy, small_corpus, refused_here, monkey
     [
         (["--criterion", "ter"], "criterion must be"),
         (["--sites", "nowhere"], "has no noise site 'nowhere'"),
-        (["--kind", "deep"], "kind must be"),
         (["--target", "worst"], "target must be"),
         (["--data", "valid.src"], "references must be one file per file"),
         (["-m", "toy"], "toy cannot be steered by an actor"),

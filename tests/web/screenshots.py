@@ -15,6 +15,7 @@ from playwright.sync_api import sync_playwright
 SENTENCE = (
     "/?text=They+made+him+wait+outside+in+the+rain.&model=en-de&decoder=npad&chains=50&seed=0"
 )
+SPENDS = "/?text=She+spends+most+of+her+money+on+books.&model=en-de&decoder=npad&chains=50&seed=0"
 PARAGRAPH = "/?model=en-de&decoder=beam&width=5&text=" + quote(
     "Where is my phone? I spent the whole weekend reading a book. Привет, как дела?"
 )
@@ -27,6 +28,7 @@ PICTURES = {
     "dark": (SENTENCE, {"viewport": WIDE, "color_scheme": "dark"}, None),
     "beside": (f"{SENTENCE}&against=decoder%3Dgreedy", {"viewport": WIDE}, "#lattice"),
     "paragraph": (PARAGRAPH, {"viewport": WIDE}, "#parts"),
+    "fixed": (f"{SPENDS}&prefix=Sie+gibt+den+gr", {"viewport": WIDE}, "#answer"),
     "narrow": (SENTENCE, PHONE, None),
     "tour": ("/?tour=5", {"viewport": TALL}, None),
 }

@@ -307,3 +307,75 @@ def test_the_tour_has_six_steps(visit):
     assert pictures(again) == pictures(page)
     page.get_by_role("button", name="Finish").click()
     assert page.locator("#tour").is_hidden()
+
+
+SPENDS = "/?text=She+spends+most+of+her+money+on+books.&model=en-de&decoder=npad&chains=8&seed=0"
+
+
+def test_a_click_on_a_word_fixes_everything_before_it_and_decodes_on(visit, server):
+    page = visit(SPENDS)
+    free = page.locator("#translation").inner_text()
+    assert page.get_by_text("Choose a word to fix everything before it").is_visible()
+    page.locator("#translation button", has_text=re.compile("^die$")).click()
+    settle(page)
+    field = page.get_by_label("Fixed: the output begins with")
+    assert field.input_value() == "Sie gibt "
+    assert "prefix=Sie+gibt+" in page.url
+    page.keyboard.type("den gr")  # the field has the focus
+    page.keyboard.press("Enter")
+    page.wait_for_url("**den+gr**")
+    settle(page)
+    asked = {"text": "She spends most of her money on books.", "model": "en-de", "chains": 8}
+    expected = decode(server, **asked, decoder="npad", prefix="Sie gibt den gr")
+    shown = page.locator("#translation").inner_text()
+    assert shown == expected["text"] != free
+    assert page.locator("#translation .fixed").all_inner_texts() == ["Sie", "gibt", "den"]
+    for row in page.locator("#comparison-rows td:nth-child(2)").all_inner_texts():
+        assert row.startswith("Sie gibt den gr") or row == "(empty)"
+    again = visit(page.url[page.url.index("/?") :])
+    assert again.locator("#translation").inner_text() == shown
+    page.get_by_role("button", name="Release").click()
+    page.wait_for_url(lambda url: "prefix" not in url)
+    settle(page)
+    assert page.locator("#translation").inner_text() == free
+    assert page.locator("#translation .fixed").count() == 0
+    assert not field.is_visible()
+    page.go_back()
+    settle(page)
+    assert page.locator("#translation").inner_text() == shown
+
+
+def test_words_are_fixed_with_the_keyboard(visit):
+    page = visit(SPENDS.replace("npad", "greedy"))
+    page.locator("#translation button").nth(1).focus()
+    page.keyboard.press("Tab")
+    second = page.evaluate("document.activeElement.textContent")
+    assert second == page.locator("#translation button").nth(2).inner_text()
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.evaluate("document.activeElement.id") == "prefix"
+    begun = page.locator("#translation").inner_text().split()[:2]
+    assert page.locator("#prefix").input_value().split() == begun
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # Release
+    page.wait_for_url(lambda url: "prefix" not in url)
+    settle(page)
+    assert page.evaluate("document.activeElement.id") == "translation"
+
+
+def test_another_text_model_or_sentence_releases_what_was_fixed(visit):
+    path = SPENDS.replace("books.", "books.+How+are+you%3F")
+    page = visit(f"{path}&prefix=Sie+gibt+")
+    page.locator("#parts-list button").nth(1).click()
+    page.wait_for_url(lambda url: "prefix" not in url)
+    settle(page)
+    assert page.locator("#translation").inner_text().startswith("Wie")
+    assert page.locator("#parts-list p").first.inner_text().startswith("Sie gibt ")
+    page.locator("#translation button").nth(1).click()
+    settle(page)
+    page.locator("select[name=model]").select_option("toy")
+    page.wait_for_url(lambda url: "prefix" not in url)
+    settle(page)
+    assert page.locator("#translation button").count() == 0  # the toy cannot be constrained
+    assert not page.locator("#fix-hint").is_visible()

@@ -9,7 +9,8 @@ pytestmark = pytest.mark.web
 TOY = "/?text=ich+verstehe+nur+bahnhof&model=toy&decoder=npad&chains=10&sigma=0.3&seed=0"
 REAL = "/?text=She+spends+most+of+her+money+on+books.&model=en-de&decoder=npad&chains=20"
 BESIDE = "/?text=Where+is+my+phone%3F+Hm.&model=en-de&decoder=npad&chains=5&against=decoder%3Dbeam"
-PATHS = {"toy": TOY, "en-de": REAL, "tour": "/?tour=1", "beside": BESIDE}
+FIXED = f"{REAL}&prefix=Sie+gibt+"
+PATHS = {"toy": TOY, "en-de": REAL, "tour": "/?tour=1", "beside": BESIDE, "fixed": FIXED}
 NARROW = {"width": 360, "height": 740}
 
 
@@ -44,8 +45,9 @@ def test_axe_finds_no_serious_fault(visit, axe, path, scheme, size):
     assert [(v["id"], [node["html"] for node in v["nodes"][:3]]) for v in serious] == []
 
 
-def test_targets_have_24_pixels_at_least(visit):
-    page = visit(BESIDE, viewport=NARROW, has_touch=True, is_mobile=True)
+@pytest.mark.parametrize("path", [BESIDE, FIXED], ids=["beside", "fixed"])
+def test_targets_have_24_pixels_at_least(visit, path):
+    page = visit(path, viewport=NARROW, has_touch=True, is_mobile=True)
     page.evaluate(
         "document.querySelectorAll('details').forEach((details) => (details.open = true))"
     )

@@ -14,7 +14,6 @@ from npad.cli.terminal import Bar, note
 from npad.engine.memory import return_free_memory
 from npad.errors import InvalidInput
 from npad.pipelines.outputs import Output
-from npad.pipelines.overlap import ReadAhead
 from npad.pipelines.pipeline import Pipeline, on_decoded
 from npad.pipelines.writers import as_json
 from npad.search.request import Decoding
@@ -83,7 +82,6 @@ def write_outputs(
     flush: Callable[[], None] = lambda: None,
     refuse: Callable[[int, InvalidInput], None] | None = None,
     window: int | None = None,
-    ahead: bool = False,
 ) -> int:
     """Decode sources and write the output of each in its place; return how many were refused.
 
@@ -98,7 +96,6 @@ def write_outputs(
         refuse: called with the number, from 1, of each source that cannot be decoded, and why; its
             output is empty. By default that is an error.
         window: sources read before their outputs are written.
-        ahead: sources can be read at any time, without waiting for a producer.
     """
     pending: deque[Name] = deque()  # read and not yet written
 
@@ -108,8 +105,7 @@ def write_outputs(
             yield read(name)
 
     refused = trimmed = 0
-    opened_sources = ReadAhead(sources()) if ahead else sources()
-    stream = pipeline.run(opened_sources, decoding, window, skip=refuse is not None)
+    stream = pipeline.run(sources(), decoding, window, skip=refuse is not None)
     with on_decoded(decoded.add), closing(stream) as outcomes:
         for done, outcome in enumerate(outcomes, start=1):
             if isinstance(outcome, InvalidInput):

@@ -1,4 +1,4 @@
-"""npad reproduce: the paper's tables and further experiments, on your data."""
+"""npad reproduce: the paper's tables, on your data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from npad.cli.placement import HERE, Placement, placed
 from npad.cli.prepare import parse_sizes
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
-from npad.errors import InvalidInput
 from npad.models.cgru.model import PRESETS
 from npad.reproduce import reproduce as experiment
 from npad.reproduce import tables
@@ -55,9 +54,6 @@ def command(
     ] = None,
     title: Annotated[str | None, option("Title of the report. [the name of FOLDER]")] = None,
     seeds: Annotated[int, option("Seeds for every random row.", min=1)] = 3,
-    brief: Annotated[bool, option("Only the paper's tables and their claims.", "--brief")] = False,
-    exact: Annotated[int, option("Test sentences for exact search.", min=1)] = 100,
-    budget: Annotated[int, option("Model calls of exact search per sentence.", min=1)] = 500,
     device: Device = "auto",
     precision: Precision = "float32",
     max_length: MaxLength = 200,
@@ -72,9 +68,6 @@ def command(
         str, _training("Vocabulary size: one number for both sides, or two: 8000,6000.")
     ] = "8000",
     epochs: Annotated[int, _training("Maximum passes over the training text.")] = 20,
-    train_sigmas: Annotated[
-        str, _training("Also train with noise of these σ₀, such as 0.1,0.3, and compare.")
-    ] = "",
 ) -> None:
     """Reproduce the paper's tables on your data, with a report.
 
@@ -84,9 +77,9 @@ def command(
 
     Examples:
 
-        npad reproduce runs/en-de --data tatoeba-en-de --model en-de --brief
+        npad reproduce runs/en-de --data tatoeba-en-de --model en-de
 
-        npad reproduce runs/multi30k --data multi30k-en-cs --recipe paper --train-sigmas 0.1,0.3
+        npad reproduce runs/multi30k --data multi30k-en-cs --recipe paper --epochs 70
     """
     ensure_choice("recipe", recipe, tuple(experiment.RECIPES))
     resolved, text = device_named(device, "--device"), ParallelText.find(data, source, target)
@@ -96,21 +89,13 @@ def command(
         experiment.recipe_for(recipe_options | {"epochs": epochs}, resolved),
         parse_sizes(vocabulary),
     )
-    sigmas = _parse_sigmas(train_sigmas)
-    if where.engine is not None and sigmas:
-        raise InvalidInput("--engine measures one model; leave out --train-sigmas")
-    if model is not None and sigmas:
-        raise InvalidInput("--train-sigmas compares models trained here; leave out --model")
     plan = experiment.Reproduction(
         text=text,
         title=title or folder.resolve().name,
         command=shlex.join(["npad", *sys.argv[1:]]),
         model=model,
         training=None if model else training,
-        sigmas=sigmas,
         seeds=seeds,
-        brief=brief,
-        exact=(exact, budget),
         limits=Decoding(Greedy(), max_length, max_rows),
         device=resolved,
         precision=precision,
@@ -122,12 +107,3 @@ def command(
         bench = experiment.reproduce(folder, plan, watch, watch.measuring)
     Console().print(Markdown(tables.beside_paper(bench)))
     note(f"the report is in {folder}/README.md")
-
-
-def _parse_sigmas(text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.split(",") if part)
-    except ValueError as error:
-        raise InvalidInput(
-            f"--train-sigmas must be numbers separated by commas, not {text!r}"
-        ) from error

@@ -65,9 +65,8 @@ def command(
         bool, option("Store the best actor in the model's folder.", "--install")
     ] = False,
     device: Device = "auto",
-    kind: Annotated[str, _actor("`feed-forward`, `gated` or `gru`.")] = "feed-forward",
     units: Annotated[int, _actor("Units of its hidden layer.")] = 512,
-    layers: Annotated[int, _actor("Hidden layers, except for a gru.", hidden=True)] = 1,
+    layers: Annotated[int, _actor("Hidden layers.", hidden=True)] = 1,
     inputs: Annotated[
         str, _actor("What it reads, with commas: state, embedding, source.", hidden=True)
     ] = "state",
@@ -115,7 +114,6 @@ def command(
                 targets=tuple(target or ["beam"]),
                 sites=_split(sites),
                 actor={
-                    "kind": kind,
                     "units": units,
                     "layers": layers,
                     "inputs": list(_split(inputs)),

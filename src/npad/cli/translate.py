@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -33,7 +33,7 @@ from npad.engine.devices import device_named
 from npad.errors import InvalidInput, noting_interrupts
 from npad.pipelines.loading import load_as
 from npad.pipelines.outputs import TooLong
-from npad.pipelines.pipeline import Prefixed
+from npad.pipelines.pipeline import prefixed
 from npad.pipelines.translation import Translator
 from npad.pipelines.writers import as_json, as_moses, as_text
 from npad.scale.corpus import Corpus
@@ -137,9 +137,17 @@ def command(
     writer = as_json if json else as_moses if moses or nbest > 1 else as_text
     if where.engine is not None:
         spec = ModelSpec(model, device, precision, max_source)
-        _ensure_corpus(inputs, output, prefixes is not None or tabs, doubtful is not None)
+        _ensure_corpus(inputs, output, doubtful is not None)
+        beginnings = None if prefixes is None else Path(prefixes.argument)
         corpus = Corpus(
-            Path(files[0]), cast(Path, output), field, writer, nbest, cast(Any, on_error)
+            Path(files[0]),
+            cast(Path, output),
+            field,
+            writer,
+            nbest,
+            cast(Any, on_error),
+            beginnings,
+            tabs,
         )
         run_corpus(where, spec, corpus, decoding, window)
         return
@@ -179,48 +187,21 @@ def command(
             flush=out.flush,
             refuse=refuse,
             window=window,
-            ahead=total is not None,
         )
     if refused:
         raise typer.Exit(1)
 
 
-def _ensure_corpus(
-    inputs: Sequence[Lines], output: Path | None, prefixed: bool, listed: bool
-) -> None:
+def _ensure_corpus(inputs: Sequence[Lines], output: Path | None, listed: bool) -> None:
     """Require what workers can translate.
 
     Args:
         inputs: files and texts.
         output: the file to write.
-        prefixed: whether lines have prefixes of their own.
         listed: whether doubtful outputs get a file.
     """
     files = [lines.argument for lines in inputs if lines.is_file]
     if output is None or len(files) != 1 or len(inputs) != 1 or files == ["-"]:
         raise InvalidInput("--engine translates a file into a file: give one, and --output")
-    if prefixed:
-        raise InvalidInput("--engine has one prefix for all lines: give a text with --prefix")
     if listed:
         raise InvalidInput("--doubtful goes without --engine; --json marks the outputs there")
-
-
-def prefixed(prefixes: Iterator[str] | None, tabs: bool) -> Callable[[str], object]:
-    """Return a function from a line to its source, which has a prefix from another file or line.
-
-    Args:
-        prefixes: the lines of the file; None without one.
-        tabs: prefixes follow a tab.
-    """
-    if prefixes is None and not tabs:
-        return lambda line: line
-
-    def source(line: str) -> object:
-        text, _, prefix = (
-            line.partition("\t") if tabs else (line, "", next(prefixes or iter(()), None))
-        )
-        if prefix is None:
-            raise InvalidInput("--prefix has fewer lines than there are texts; give one for each")
-        return Prefixed(text, prefix) if prefix else text
-
-    return source

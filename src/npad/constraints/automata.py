@@ -6,7 +6,8 @@ for each state where every token leads, for forbidden phrases. A step looks up r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,14 +15,17 @@ import torch
 from torch import Tensor
 
 from npad.constraints.constrained import Rule
+from npad.engine.cuda_graphs import bucket
+from npad.engine.pytree import tree_map
 from npad.errors import InvalidInput
 from npad.model import Capabilities
 from npad.rows import IntArray, argsort_rows, run_starts
 
 FREE, DEAD, ROOT = 0, 1, 2  # states: everything may follow; nothing may; where a list begins
 STRIDE = 1 << 31  # between the keys of two states: more than any vocabulary has tokens
-MAX_DENSE = 1 << 26  # entries of dense masks
-NARROW = 16  # a state with at most so many tokens lists them; doubled until the others fit
+MAX_DENSE = 1 << 23  # entries of masks otherwise
+FEW_DENSE = 1 << 21  # entries up to which all states have a mask
+NARROW = 16  # otherwise a state with at most so many tokens lists them; doubled until others fit
 MAX_TOKENS = 1 << 28  # tokens of a list, each padded to the longest
 
 
@@ -33,121 +37,152 @@ class Edges(NamedTuple):
     targets: IntArray
 
 
-class Masks(NamedTuple):
-    """Which tokens the states of an automaton forbid, as tensors for one vocabulary and device."""
+class Tables(NamedTuple):
+    """An automaton as tensors: where tokens lead from each state, and which ones it forbids."""
 
-    vocabulary: int
-    tokens: Tensor  # [edges + narrow], the tokens of the edges
+    keys: Tensor  # [n > edges + narrow], state × STRIDE + token, rising; larger after the edges
+    targets: Tensor  # [n], the state that each edge leads to
     first: Tensor  # [states], the first edge of each state with few tokens
     number: Tensor  # [states], their number; 0 for other states
-    offsets: Tensor  # [narrow], 0, 1, …
-    row: Tensor  # [states], the row of `forbidden` that a state starts from
-    forbidden: Tensor  # [k, vocabulary + 1]; the last column is not used
+    places: Tensor  # [narrow], 0, 1, …
+    row: Tensor  # [states], the row of `gains` that a state starts from
+    gains: Tensor  # [k, tokens + 1], 0 or −inf for each token, and for all beyond
 
     @classmethod
-    def of(cls, edges: Edges, states: int, vocabulary: int, device: torch.device) -> Masks:
-        """Keep states with many tokens as rows of a mask, and list the tokens of the others."""
+    def of(cls, edges: Edges, size: Callable[[int], int]) -> Tables:
+        """Keep states with many tokens as rows of a mask, and list the tokens of the others.
+
+        Args:
+            edges: of the automaton.
+            size: how long a table of so many entries is made.
+        """
+        states = 1 + max(ROOT, *(int(x.max(initial=0)) for x in (edges.states, edges.targets)))
+        vocabulary, states = size(1 + int(edges.tokens.max(initial=0))), size(states)
         counts = np.bincount(edges.states, minlength=states)
-        narrow = NARROW
-        while (counts > narrow).sum() * vocabulary > MAX_DENSE:
+        narrow = 0 if states * vocabulary <= FEW_DENSE else NARROW
+        while narrow and (counts > narrow).sum() * vocabulary > MAX_DENSE:
             narrow *= 2
         wide = np.flatnonzero(counts > narrow)
         row = np.zeros(states, dtype=np.int64)
         row[FREE], row[wide] = 1, 2 + np.arange(len(wide))
-        forbidden = np.ones((2 + len(wide), vocabulary + 1), dtype=bool)
-        forbidden[1] = False
+        gains = np.full((size(2 + len(wide)), vocabulary + 1), -np.inf, dtype=np.float32)
+        gains[1] = 0
         dense = row[edges.states] >= 2
-        forbidden[row[edges.states[dense]], edges.tokens[dense]] = False
-        arrays = (
-            np.concatenate([edges.tokens, np.zeros(narrow, dtype=np.int64)]),
-            np.cumsum(counts) - counts,
-            np.where(counts > narrow, 0, counts),
-            np.arange(narrow),
-            row,
-            forbidden,
-        )
-        return cls(vocabulary, *(torch.from_numpy(array).to(device) for array in arrays))
+        gains[row[edges.states[dense]], edges.tokens[dense]] = 0
+        keys = np.full(size(len(edges.tokens) + narrow + 1), STRIDE * STRIDE)
+        targets = np.full(len(keys), DEAD)
+        keys[: len(edges.tokens)] = edges.states * STRIDE + edges.tokens
+        targets[: len(edges.tokens)] = edges.targets
+        first, number = np.cumsum(counts) - counts, np.where(counts > narrow, 0, counts)
+        arrays = keys, targets, first, number, np.arange(narrow), row, gains
+        return cls(*map(torch.from_numpy, arrays))
 
-    def of_states(self, states: Tensor) -> Tensor:
-        """Return which tokens are forbidden after states [rows]: [rows, vocabulary]."""
-        listed = self.offsets < self.number[states, None]
-        tokens = self.tokens[self.first[states, None] + self.offsets]
-        tokens = torch.where(listed, tokens, self.vocabulary)
-        forbidden = self.forbidden[self.row[states]].scatter_(1, tokens, False)
-        return forbidden[:, : self.vocabulary]
+    def masked(self, scores: Tensor, states: Tensor) -> Tensor:
+        """Return scores [rows, V] with −inf for the tokens that states [rows] forbid."""
+        size, vocabulary = self.gains.shape[1] - 1, scores.shape[1]
+        gains = self.gains.index_select(0, self.row.index_select(0, states))
+        if size < vocabulary:
+            gains = torch.cat([gains, gains[:, -1:].expand(-1, vocabulary - size - 1)], 1)
+        masked = scores + gains[:, :vocabulary]  # several times as fast as masked_fill on a CPU
+        if not len(self.places):
+            return masked
+        number = self.number[states, None]
+        places = self.first[states, None] + torch.minimum(self.places, (number - 1).clamp(min=0))
+        tokens = self.keys[places] % STRIDE
+        listed = torch.where(number > 0, scores.gather(1, tokens), masked.gather(1, tokens))
+        return masked.scatter_(1, tokens, listed)
+
+
+class Followed(NamedTuple):
+    """What an automaton remembers of rows."""
+
+    states: Tensor  # [rows]
+    tables: Tables | None  # of all rows; None where the automaton keeps them
+    free: bool = False  # whether all rows are known to be `FREE`, which only a CPU tells
 
 
 class Automaton(Rule):
     """Lets only those tokens follow that an automaton allows, from a start state per sentence.
+
+    A small one is a part of the state of a search, so that a captured step is of any; a large one
+    is kept in place.
 
     Args:
         edges: its edges; `FREE` and `DEAD` have none.
         starts: the state of each sentence before its first token, or of all sentences.
         label: for messages and signatures.
         finishes: whether an output must end to be allowed; one cut at max_length is then refused.
+        large: whether it is kept in place.
     """
 
     masks = True
 
     def __init__(
-        self, edges: Edges, starts: Sequence[int] | int, label: str, finishes: bool
+        self,
+        edges: Edges,
+        starts: Sequence[int] | int,
+        label: str,
+        finishes: bool = False,
+        large: bool = False,
     ) -> None:
-        self.edges, self.starts = edges, starts
+        self.tables = Tables.of(edges, int if large else bucket)
+        self.largest, self.starts, self.large = int(edges.tokens.max(initial=0)), starts, large
         self.finishes, self.judges = finishes, not finishes
-        self.capturable = isinstance(starts, int)  # other sentences have another automaton
-        self.states = 1 + max(
-            ROOT, int(edges.states.max(initial=0)), int(edges.targets.max(initial=0))
-        )
         self._label = label
-        self._keys: dict[torch.device, tuple[Tensor, Tensor]] = {}
-        self._masks: dict[tuple[int, torch.device], Masks] = {}
+        self._on: dict[torch.device, Tables] = {}
 
     @property
     def label(self) -> str:
         return self._label
 
-    def start(self, model: Any, source: Any) -> Tensor:
+    def key(self) -> Any:
+        return id(self) if self.large else (Automaton, self.finishes)
+
+    def start(self, model: Any, source: Any) -> Followed:
         starts = [self.starts] * len(source) if isinstance(self.starts, int) else self.starts
         if len(starts) != len(source):
             raise InvalidInput(
                 f"there are {len(starts)} prefixes for {len(source)} sentences; give one for each"
             )
-        return torch.tensor(starts, device=Capabilities.of(model).device)
+        capabilities = Capabilities.of(model)
+        self._ensure_within(capabilities.vocabulary)
+        tables = None if self.large else self._tables_on(capabilities.device)
+        return Followed(torch.tensor(starts, device=capabilities.device), tables)
 
-    def read(self, memory: Tensor, tokens: Tensor) -> Tensor:
-        keys, targets = self._keys_on(memory.device)
-        read = memory * STRIDE + tokens
-        places = torch.searchsorted(keys, read).clamp(max=len(keys) - 1)
-        free = (memory != FREE).long()  # FREE stays FREE, and others become DEAD
-        return torch.where(keys[places] == read, targets[places], free)
+    def read(self, memory: Followed, tokens: Tensor) -> Followed:
+        states = memory.states
+        if memory.free:
+            return memory
+        tables = memory.tables or self._tables_on(states.device)
+        read = torch.add(tokens, states, alpha=STRIDE)
+        places = torch.searchsorted(tables.keys, read)
+        otherwise = states.clamp(max=DEAD)  # FREE stays FREE
+        found, targets = (x.index_select(0, places) for x in (tables.keys, tables.targets))
+        after = torch.where(found == read, targets, otherwise)
+        return memory._replace(states=after, free=after.is_cpu and not after.any())
 
-    def apply(self, scores: Tensor, memory: Tensor, eos: int, first: bool) -> Tensor:
-        if scores.is_cpu and not memory.any():
+    def select(self, memory: Followed, rows: Tensor) -> Followed:
+        return memory._replace(states=memory.states.index_select(0, rows))
+
+    def apply(self, scores: Tensor, memory: Followed, eos: int, first: bool) -> Tensor:
+        if memory.free:
             return scores
-        masks = self._masks_for(scores.shape[-1], scores.device)
-        return scores.masked_fill(masks.of_states(memory), -torch.inf)
+        self._ensure_within(scores.shape[-1])
+        tables = memory.tables or self._tables_on(scores.device)
+        return tables.masked(scores, memory.states)
 
-    def met(self, memory: Tensor) -> Tensor:
-        return memory == FREE
+    def met(self, memory: Followed) -> Tensor:
+        return memory.states == FREE
 
-    def _keys_on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        if device not in self._keys:
-            states, tokens, targets = self.edges
-            keys = np.append(states * STRIDE + tokens, STRIDE * STRIDE)  # never empty
-            arrays = keys, np.append(targets, DEAD)
-            first, second = (torch.from_numpy(array).to(device) for array in arrays)
-            self._keys[device] = first, second
-        return self._keys[device]
+    def _tables_on(self, device: torch.device) -> Tables:
+        if device not in self._on:
+            self._on[device] = tree_map(lambda x: x.to(device), self.tables)
+        return self._on[device]
 
-    def _masks_for(self, vocabulary: int, device: torch.device) -> Masks:
-        key = vocabulary, device
-        if key not in self._masks:
-            largest = int(self.edges.tokens.max(initial=0))
-            if largest >= vocabulary:
-                rule = f"outside the vocabulary, which has {vocabulary} tokens"
-                raise InvalidInput(f"{self.label} has the token {largest}, {rule}")
-            self._masks[key] = Masks.of(self.edges, self.states, vocabulary, device)
-        return self._masks[key]
+    def _ensure_within(self, vocabulary: int | None) -> None:
+        if vocabulary is not None and self.largest >= vocabulary:
+            rule = f"outside the vocabulary, which has {vocabulary} tokens"
+            raise InvalidInput(f"{self.label} has the token {self.largest}, {rule}")
 
 
 def edges_of(triples: Sequence[Sequence[IntArray]]) -> Edges:
@@ -160,30 +195,40 @@ def edges_of(triples: Sequence[Sequence[IntArray]]) -> Edges:
     return Edges(states[order], tokens[order], targets[order])
 
 
-def trie_of(sequences: Sequence[Sequence[int]], eos: int) -> Edges:
+def trie_of(parts: Iterable[Sequence[Sequence[int]]], eos: int) -> Edges:
     """Return the automaton of a closed set: each sequence of tokens, and then the end token.
 
     Its states are the distinct prefixes, from `ROOT`, shorter ones first.
+
+    Args:
+        parts: the sequences, some at a time, so that few are lists at once.
+        eos: the end token.
+
+    Raises:
+        InvalidInput: they have too many tokens, or the end token.
     """
-    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
-    longest = int(lengths.max(initial=0)) + 1
-    if len(sequences) * longest > MAX_TOKENS:
+    flat, counts = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int64)]
+    for part in parts:
+        counts.append(np.fromiter(map(len, part), dtype=np.int64, count=len(part)))
+        flat.append(np.fromiter(chain.from_iterable(part), np.int32, counts[-1].sum()))
+    tokens, lengths = np.concatenate(flat), np.concatenate(counts)
+    if (tokens == eos).any():
+        raise InvalidInput(f"leave the end token {eos} out of choices; it is added")
+    number, longest = len(lengths), int(lengths.max(initial=0)) + 1
+    if number * longest > MAX_TOKENS:
         rule = f"have at most {MAX_TOKENS:,} tokens, each padded to the longest"
-        raise InvalidInput(f"choices must {rule}; there are {len(sequences):,} of up to {longest}")
-    table = np.full((len(sequences), longest), -1, dtype=np.int64)
-    flat = np.fromiter(
-        (token for s in sequences for token in s), dtype=np.int64, count=lengths.sum()
-    )
-    table[np.arange(longest) < lengths[:, None]] = flat
-    table[np.arange(len(sequences)), lengths] = eos
+        raise InvalidInput(f"choices must {rule}; there are {number:,} of up to {longest}")
+    table = np.full((number, longest), -1, dtype=np.int32)
+    table[np.arange(longest) < lengths[:, None]] = tokens
+    table[np.arange(number), lengths] = eos
     table = table[argsort_rows(table + 1)]
-    states, begins, parts = ROOT, np.zeros(len(table), dtype=bool), []
+    states, begins, edges = ROOT, np.zeros(number, dtype=bool), []
     begins[:1] = True
-    node = np.full(len(table), ROOT)
+    node = np.full(number, ROOT)
     for column in table.T:
         begins = begins | run_starts(column)
         starts = begins & (column >= 0)
         after = states + np.cumsum(starts)
-        parts.append((node[starts], column[starts], after[starts]))
+        edges.append((node[starts], column[starts].astype(np.int64), after[starts]))
         node, states = np.where(column >= 0, after, DEAD), states + int(starts.sum())
-    return edges_of(parts)
+    return edges_of(edges)

@@ -48,6 +48,10 @@ class Rule:
         """Return what it remembers once tokens [rows] have been written."""
         return memory
 
+    def select(self, memory: Any, rows: Tensor) -> Any:
+        """Return what it remembers of some of the rows."""
+        return tree_map(lambda x: x[rows], memory)
+
     def apply(self, scores: Tensor, memory: Any, eos: int, first: bool) -> Tensor:
         """Return changed scores [rows, V].
 
@@ -60,7 +64,7 @@ class Rule:
         raise NotImplementedError
 
     def met(self, memory: Any) -> Tensor:
-        """Return whether outputs [rows] keep a rule that `judges`, from what it remembers."""
+        """Return whether outputs [rows] keep a rule that `judges`, whatever they go on with."""
         raise NotImplementedError
 
     def progress(self, memory: Any) -> Any:
@@ -151,7 +155,7 @@ class Constrained(Judged):
         self, state: ConstrainedState, tokens: Tensor, perturb: Perturb | None = None
     ) -> tuple[Tensor, ConstrainedState]:
         logits, inner = self.model.step(state.inner, tokens, perturb)
-        precise = torch.promote_types(logits.dtype, torch.float32)
+        precise = torch.float64 if logits.dtype == torch.float64 else torch.float32
         if self.normalised and not self._log_probs:
             scores = logits.log_softmax(-1, dtype=precise)
         else:
@@ -162,11 +166,12 @@ class Constrained(Judged):
                 memory = rule.read(memory, tokens)
             scores = rule.apply(scores, memory, self.special.eos, not state.started)
             memories.append(memory)
-        return scores, replace(state, inner=inner, started=True, memories=tuple(memories))
+        return scores, ConstrainedState(inner, True, tuple(memories))
 
     def select(self, state: ConstrainedState, rows: Tensor) -> ConstrainedState:
-        memories = tree_map(lambda x: x[rows], state.memories)
-        return replace(state, inner=self.model.select(state.inner, rows), memories=memories)
+        pairs = zip(self.rules, state.memories, strict=True)
+        memories = tuple(rule.select(memory, rows) for rule, memory in pairs)
+        return ConstrainedState(self.model.select(state.inner, rows), state.started, memories)
 
     def settle(self, state: ConstrainedState, hypotheses: Hypotheses) -> Hypotheses:
         """Return hypotheses [groups, n] without those that break a rule; which met all of them.
@@ -184,12 +189,13 @@ class Constrained(Judged):
                 met = met & judged_by(rule, memory, hypotheses)
             elif rule.judges and not hypotheses.finished.all():
                 kept = kept & judged_by(rule, memory, hypotheses)
-        lengths = hypotheses.lengths.masked_fill(~kept, -1)
+        whole = bool((kept & met).all())
+        lengths = hypotheses.lengths if whole else hypotheses.lengths.masked_fill(~kept, -1)
         hypotheses = replace(hypotheses, lengths=lengths, met=met)
         inner = Capabilities.of(self.model).settle
         if inner is not None:
             hypotheses = inner(state.inner, hypotheses)
-        return hypotheses.best_first()
+        return hypotheses if whole else hypotheses.best_first()
 
     def progress(self, state: ConstrainedState) -> Any:
         """Return how far each row has come with the phrases that all rules require."""
@@ -217,11 +223,13 @@ def judged_by(rule: Rule, memory: Any, hypotheses: Hypotheses) -> Tensor:
     """Return whether hypotheses [groups, n] keep a rule, from its memory before the first step."""
     groups, n = hypotheses.lengths.shape
     rows = repeat(groups, n, hypotheses.lengths.device)
-    memory = tree_map(lambda x: x.cpu()[rows], memory)
+    memory = rule.select(tree_map(Tensor.cpu, memory), rows)
     met = rule.met(memory)
     tokens = hypotheses.tokens.flatten(0, 1)
     lengths = hypotheses.lengths.flatten()
     for t in range(tokens.shape[1]):
+        if met.all():
+            break
         memory = rule.read(memory, tokens[:, t])
         met = torch.where(lengths > t, rule.met(memory), met)
     return met.view(groups, n)

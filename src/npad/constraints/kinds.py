@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
@@ -21,6 +21,7 @@ from npad.validation import brief, counted, did_you_mean, ensure_choice
 
 Phrase = str | tuple[int, ...]  # a text, or its tokens
 CACHED = 16  # constraints whose automata are kept
+ENCODED = 1 << 14  # choices whose tokens are lists at a time: tokenizers take much memory for each
 FEW = 3  # phrases that messages list
 MAX_REQUIRED = 16  # phrases that an output must have: beams share their slots between them
 SHOWN = 40  # characters of a phrase in messages and signatures
@@ -143,7 +144,7 @@ def prefix_rule(prefixes: Sequence[Phrase], vocabulary: Vocabulary | None) -> Au
         triples.append(([states[rest]] * len(spelled), [token for token, _ in spelled], lefts))
     label = f"prefix({shown(prefixes[0])})" if len(prefixes) == 1 else "prefix"
     edges = edges_of([[np.array(x, dtype=np.int64) for x in triple] for triple in triples])
-    return Automaton(edges, starts if len(starts) > 1 else starts[0], label, finishes=False)
+    return Automaton(edges, starts if len(starts) > 1 else starts[0], label)
 
 
 @dataclass(frozen=True)
@@ -374,11 +375,11 @@ def listed(phrases: Sequence[Phrase]) -> str:
 @lru_cache(CACHED)
 def _choices_rule(constraint: Choices, eos: int, vocabulary: Vocabulary | None) -> Automaton:
     choices: Any = constraint.choices
+    starts = range(0, len(choices), ENCODED)
+    parts: Iterable[Any] = (choices[start : start + ENCODED] for start in starts)
     if isinstance(choices[0], str):
-        choices = needed(vocabulary, "a choice").encode(choices)
-    if any(eos in choice for choice in choices):
-        raise InvalidInput(f"leave the end token {eos} out of choices; it is added")
-    return Automaton(trie_of(choices, eos), ROOT, str(constraint), finishes=True)
+        parts = map(needed(vocabulary, "a choice").encode, parts)
+    return Automaton(trie_of(parts, eos), ROOT, str(constraint), finishes=True, large=True)
 
 
 def needed(vocabulary: Vocabulary | None, noun: str) -> Vocabulary:

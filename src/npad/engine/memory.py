@@ -103,6 +103,22 @@ class RowBudget:
         return first + self.run(work, items[middle:], rows_each)
 
 
+def peak_memory(device: torch.device) -> int:
+    """Return the peak memory in bytes: of a GPU since the last reset, of this process on a CPU.
+
+    Returns:
+        0 on Windows, which has no such count.
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes of ru_maxrss's unit
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
 def return_free_memory() -> None:
     """Return the pages that malloc holds but does not use to the system; glibc only.
 

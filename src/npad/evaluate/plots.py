@@ -169,7 +169,7 @@ class Panel:
 
 
 def curves(panels: Sequence[Panel], path: Path, title: str = "", note: str = "") -> None:
-    """Draw panels side by side, with error bars and a common legend.
+    """Draw panels, three side by side at most, with error bars and a common legend.
 
     Two points are not joined by a line.
 
@@ -183,8 +183,13 @@ def curves(panels: Sequence[Panel], path: Path, title: str = "", note: str = "")
         InvalidInput: matplotlib is not installed.
         StorageError: the file cannot be written.
     """
-    figure, all_axes = new_figure((5.2 * len(panels), 4.4), len(panels))
-    pairs = list(zip(panels, all_axes if len(panels) > 1 else [all_axes], strict=True))
+    rows = math.ceil(len(panels) / 3)
+    columns = math.ceil(len(panels) / rows)
+    figure, all_axes = new_figure((5.2 * columns, 4.4 * rows), columns, rows)
+    places = all_axes.flatten() if len(panels) > 1 else [all_axes]
+    for axes in places[len(panels) :]:
+        axes.remove()
+    pairs = list(zip(panels, places[: len(panels)], strict=True))
     for panel, axes in pairs:
         _draw_panel(panel, axes)
     if title or note:
@@ -193,7 +198,7 @@ def curves(panels: Sequence[Panel], path: Path, title: str = "", note: str = "")
     for _, axes in pairs:
         handles, names = axes.get_legend_handles_labels()
         legend |= dict(zip(names, handles, strict=True))
-    _add_legend(figure, legend, rows=math.ceil(len(legend) / (3 * len(panels))))
+    _add_legend(figure, legend, rows=math.ceil(len(legend) / (3 * columns)))
     figure.draw_without_rendering()  # lays out the axes, which places of labels depend on
     for panel, axes in pairs:
         _label_points(panel, axes)

@@ -1,13 +1,8 @@
 """Actors: small networks that push a model's state where greedy search finds more.
 
 An actor reads the state x at a noise site, just before the transition, and returns x plus a push
-(Gu, Cho & Li, 2017; Chen, Li, Cho & Bowman, 2018). With z the inputs that it reads,
-
-    feed-forward   x + W₂ tanh(W₁ z + b₁) + b₂
-    gated          x + σ(W₃ z + b₃) ⊙ (W₂ tanh(W₁ z + b₁) + b₂)
-    gru            x + W₂ m + b₂,   m ← GRU(z, m)
-
-The last matrix starts at zero: an untrained actor changes nothing.
+(Gu, Cho & Li, 2017; Chen, Li, Cho & Bowman, 2018): x + W₂ tanh(W₁ z + b₁) + b₂, where z are the
+inputs that it reads. The last matrix starts at zero: an untrained actor changes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +19,7 @@ from npad.errors import InvalidInput
 from npad.model import Perturb, covers, name_of, offers, reached
 from npad.validation import ensure_choice, ensure_integer
 
-KINDS = ("feed-forward", "gated", "gru")
+KIND = "feed-forward"  # the only one; npad 0.3 had two others
 INPUTS = ("state", "embedding", "source")
 MAX_SIZE = 2**16  # units
 MAX_LAYERS = 16
@@ -35,7 +30,6 @@ class PartState(NamedTuple):
 
     started: Tensor | None  # [rows], whether it has been called
     source: Tensor | None  # [rows, width], the state of the first step
-    memory: Tensor | None  # [rows, units], of a GRU
 
 
 ActorState = tuple[PartState, ...]
@@ -46,12 +40,12 @@ class Actor(nn.Module):
 
     Args:
         calls: the calls at which it pushes, and their widths: {"hidden.0": 512}.
-        kind: "feed-forward", "gated" or "gru".
-        units: units of its hidden layers, or of its GRU.
-        layers: tanh layers of a feed-forward or gated network.
+        units: units of its hidden layers.
+        layers: tanh layers.
         inputs: what it reads: "state", the state that it pushes, always; "embedding", that of the
             last token; "source", the state before the first step, a summary of the source.
         embedding: the width of the model's embeddings, if it reads them.
+        kind: "feed-forward", as stored actors have it.
 
     Raises:
         InvalidInput: an argument is out of range.
@@ -60,18 +54,16 @@ class Actor(nn.Module):
     def __init__(
         self,
         calls: Mapping[str, int],
-        kind: str = "feed-forward",
         units: int = 512,
         layers: int = 1,
         inputs: Sequence[str] = ("state",),
         embedding: int = 0,
+        kind: str = KIND,
     ) -> None:
         super().__init__()
-        ensure_choice("kind", kind, KINDS)
+        ensure_choice("kind", kind, (KIND,))
         ensure_integer("units", units, 1, MAX_SIZE)
         ensure_integer("layers", layers, 1, MAX_LAYERS)
-        if kind == "gru" and layers != 1:
-            raise InvalidInput(f"layers must be 1 for a gru actor, not {layers}")
         for name in inputs:
             ensure_choice("each of inputs", name, INPUTS)
         if not calls:
@@ -83,7 +75,7 @@ class Actor(nn.Module):
         # what rebuilds the actor: Actor(**options)
         self.options: dict[str, Any] = {
             "calls": dict(calls),
-            "kind": kind,
+            "kind": KIND,
             "units": units,
             "layers": layers,
             "inputs": [name for name in INPUTS if name == "state" or name in inputs],
@@ -147,35 +139,29 @@ class ActorPart(nn.Module):
 
     def __init__(self, width: int, options: Mapping[str, Any]) -> None:
         super().__init__()
-        units, kind = options["units"], options["kind"]
-        self.width, self.units = width, units
+        units = options["units"]
+        self.width = width
         self.reads_source = "source" in options["inputs"]
         inputs = width * (1 + self.reads_source) + options["embedding"]
         sizes = [inputs, *[units] * options["layers"]]
-        self.memory = nn.GRUCell(inputs, units) if kind == "gru" else None
-        self.hidden = nn.ModuleList(
-            nn.Linear(below, above) for below, above in pairwise(sizes) if kind != "gru"
-        )
-        self.gate = nn.Linear(inputs, width) if kind == "gated" else None
+        self.hidden = nn.ModuleList(nn.Linear(below, above) for below, above in pairwise(sizes))
         self.last = nn.Linear(units, width)
         nn.init.zeros_(self.last.weight)
         nn.init.zeros_(self.last.bias)
 
     def start(self, rows: int) -> PartState:
         weight = self.last.weight
-        started = source = memory = None
+        started = source = None
         if self.reads_source:
             started = torch.zeros(rows, dtype=torch.bool, device=weight.device)
             source = weight.new_zeros(rows, self.width)
-        if self.memory is not None:
-            memory = weight.new_zeros(rows, self.units)
-        return PartState(started, source, memory)
+        return PartState(started, source)
 
     def forward(
         self, x: Tensor, embedding: Tensor | None, state: PartState
     ) -> tuple[Tensor, PartState]:
         """Return x [rows, width] with its push, and the next state."""
-        started, source, memory = state
+        started, source = state
         inputs = [x]
         if embedding is not None:
             inputs.append(embedding)
@@ -183,16 +169,10 @@ class ActorPart(nn.Module):
             source = torch.where(started[:, None], source, x.to(source.dtype))
             started = torch.ones_like(started)
             inputs.append(source)
-        z = torch.cat(inputs, -1) if len(inputs) > 1 else x
-        hidden = z
+        hidden = torch.cat(inputs, -1) if len(inputs) > 1 else x
         for layer in self.hidden:
             hidden = torch.tanh(layer(hidden))
-        if self.memory is not None and memory is not None:
-            hidden = memory = self.memory(z, memory).to(memory.dtype)
-        push = self.last(hidden)
-        if self.gate is not None:
-            push = torch.sigmoid(self.gate(z)) * push
-        return x + push, PartState(started, source, memory)
+        return x + self.last(hidden), PartState(started, source)
 
 
 @dataclass

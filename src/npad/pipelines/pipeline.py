@@ -8,10 +8,10 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from itertools import chain, count, islice
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -28,7 +28,6 @@ from npad.model import Capabilities, Model, ensure_length, name_of
 from npad.noise.random import stable_hash
 from npad.pipelines.estimates import Estimator
 from npad.pipelines.outputs import Output, TooLong
-from npad.pipelines.overlap import Inline, ReadAhead, runner_for
 from npad.search.decoder import Decoder
 from npad.search.defaults import default_decoder
 from npad.search.request import MAX_LENGTH, MAX_ROWS, Decoding
@@ -50,7 +49,7 @@ def on_decoded(listener: Callable[[int], None]) -> AbstractContextManager[None]:
     """Call `listener` with the size of every batch that a pipeline decodes inside the block.
 
     The size is in texts, pictures or whole seconds of sound. Blank, silent and refused sources are
-    in no batch. On a GPU, the thread that decodes makes the call.
+    in no batch.
     """
     return setting(_listeners, (*_listeners.get(), listener))
 
@@ -73,7 +72,7 @@ class Piece:
         start: where it begins in a recording, in seconds.
         end: where it ends.
         outcome: its output, or why it is refused; None until it is decoded.
-        submitted: it is being decoded, or need not be.
+        submitted: it is in a batch, or need not be.
         prefix: what its output begins with.
         rest: the piece that follows it, if a model has left part of its sound unread.
     """
@@ -110,12 +109,17 @@ class Prefixed:
     prefix: str
 
 
+def text_of(source: str | Prefixed) -> str:
+    """Return the text of a source."""
+    return str(source.source) if isinstance(source, Prefixed) else source
+
+
 @dataclass
-class SubmittedBatch:
-    """Pieces that are decoded together, and how to wait for their hypotheses."""
+class EncodedBatch:
+    """Pieces that are decoded together, and the model's source for them."""
 
     pieces: list[Piece]
-    hypotheses: Callable[[], list[list[Hypothesis]]]
+    source: Any
 
 
 class Pipeline(ABC):
@@ -192,15 +196,9 @@ class Pipeline(ABC):
     ) -> Generator[Output, None, None]:
         """Decode sources as they arrive, in order, with one window of them in memory at a time.
 
-        On a GPU, this thread encodes while another one decodes. If the sources are wrapped in
-        `npad.pipelines.overlap.ReadAhead`, it also reads the next window, and runs the consumer's
-        code, while another thread decodes: two windows are then in memory. Closing the generator
-        stops the decoding, after the current batch.
-
         Args:
-            sources: an iterable, which may be endless. It is read by the thread that asks for
-                outputs. `npad.pipelines.Prefixed(source, prefix)` is a source whose output begins
-                with a text.
+            sources: an iterable, which may be endless. `npad.pipelines.Prefixed(source, prefix)` is
+                a source whose output begins with a text.
             decoder: as in `decode`.
             max_length: as in `decode`.
             max_rows: as in `decode`.
@@ -254,34 +252,24 @@ class Pipeline(ABC):
         except TypeError as error:
             rule = f"an iterable of {self.medium}s"
             raise InvalidInput(f"{self.medium}s must be {rule}, not {brief(sources)}") from error
-        ahead = isinstance(sources, ReadAhead)
-        return self._outcomes(iterator, ahead, decoding, window, skip)
+        return self._outcomes(iterator, decoding, window, skip)
 
     def _outcomes(
-        self, sources: Iterator[Any], ahead: bool, decoding: Decoding, window: int, skip: bool
+        self, sources: Iterator[Any], decoding: Decoding, window: int, skip: bool
     ) -> Generator[Output | InvalidInput, None, None]:
-        """Yield the outcome of each source.
-
-        ahead: whether a window may be read before the previous one has been yielded.
-        """
-        # A search that calls `detokenise` must not do so while this thread encodes.
-        plain = self._search(decoding.decoder) is decoding.decoder
-        runner = runner_for(self.model, ahead) if plain else Inline()
+        """Yield the outcome of each source."""
         signed = signature(decoding.decoder, self.model, decoding.constraint)
-        run = Run(self, decoding, runner, signed)
-        with closing(runner):
-            submitted = run.submit_all(sources, window, skip)
-            for batches, done in runner.look_ahead(submitted) if ahead else submitted:
-                for batch in batches:
-                    if batch.pieces[0].outcome is None:
-                        run.finish(batch, batch.hypotheses())
-                run.decode_again([piece for batch in batches for piece in batch.pieces])
-                for pieces in done:
-                    parts = [part for piece in pieces for part in piece.parts()]
-                    refusals = (p.outcome for p in parts if isinstance(p.outcome, InvalidInput))
-                    if (refusal := next(refusals, None)) is not None and not skip:
-                        raise refusal
-                    yield refusal or self._joined(parts, signed)
+        run = Run(self, decoding, signed)
+        for batches, done in run.encode_all(sources, window, skip):
+            for batch in batches:
+                run.decode(batch)
+            run.decode_again([piece for batch in batches for piece in batch.pieces])
+            for pieces in done:
+                parts = [part for piece in pieces for part in piece.parts()]
+                refusals = (p.outcome for p in parts if isinstance(p.outcome, InvalidInput))
+                if (refusal := next(refusals, None)) is not None and not skip:
+                    raise refusal
+                yield refusal or self._joined(parts, signed)
 
     # How media differ
 
@@ -326,7 +314,7 @@ class Pipeline(ABC):
             return sys.maxsize
         return max(1, MAX_CPU_LOGITS // capabilities.vocabulary)
 
-    def _rests(self, batch: SubmittedBatch, run: Run) -> list[Piece]:
+    def _rests(self, batch: EncodedBatch, run: Run) -> list[Piece]:
         """Return pieces that are decoded again since the model has left a part of them unread."""
         return []
 
@@ -361,6 +349,24 @@ class Pipeline(ABC):
     def vocabulary(self) -> Vocabulary | None:
         """What the model's tokens write, by which constraints on text are compiled."""
         return vocabulary_of(self.detokenise)
+
+    def constrained(
+        self, sources: Sequence[Any], prefixes: Sequence[str], constraint: Constraint | None
+    ) -> Model[Any]:
+        """Return the model under a constraint, and under the prefixes of these sources.
+
+        Raises:
+            InvalidInput: there is something to enforce, and nobody knows what tokens write.
+        """
+        if constraint is None and not any(prefixes):
+            return self.model
+        if self.vocabulary is None:
+            rule = "a constraint on texts needs to know what its tokens write"
+            way = "give its translator a `detokenise` with a method `vocabulary`"
+            raise InvalidInput(f"{name_of(self.model)} cannot be constrained: {rule}; {way}")
+        texts = [source if isinstance(source, str) else "" for source in sources]
+        context = Context(self.vocabulary, texts, prefixes)
+        return cast("Model[Any]", constrained(self.model, constraint, context))
 
     def _decoding(
         self,
@@ -404,6 +410,11 @@ def vocabulary_of(detokenise: Any) -> Vocabulary | None:
     return None if known is None else known()
 
 
+def beginning_with(prefix: str, constraint: Constraint | None) -> Constraint | None:
+    """Return the constraint of an output that also begins with a prefix, if that is not empty."""
+    return both(Prefix(prefix) if prefix else None, constraint)
+
+
 def with_prefixes(sources: list[Any], prefixes: Sequence[str], medium: str) -> list[Prefixed]:
     """Return sources with the text that the output of each begins with."""
     rule = f"one text per {medium}, {len(sources)} in all"
@@ -411,6 +422,27 @@ def with_prefixes(sources: list[Any], prefixes: Sequence[str], medium: str) -> l
     if len(texts) != len(sources):
         raise InvalidInput(f"prefixes must be {rule}, not {brief(prefixes)}")
     return [Prefixed(*pair) for pair in zip(sources, texts, strict=True)]
+
+
+def prefixed(prefixes: Iterator[str] | None, tabs: bool) -> Callable[[str], str | Prefixed]:
+    """Return a function from a line to its source, which has a prefix from another file or line.
+
+    Args:
+        prefixes: the lines of the file; None without one.
+        tabs: prefixes follow a tab.
+    """
+    if prefixes is None and not tabs:
+        return lambda line: line
+
+    def source(line: str) -> str | Prefixed:
+        text, _, prefix = (
+            line.partition("\t") if tabs else (line, "", next(prefixes or iter(()), None))
+        )
+        if prefix is None:
+            raise InvalidInput("--prefix has fewer lines than there are texts; give one for each")
+        return Prefixed(text, prefix) if prefix else text
+
+    return source
 
 
 def also_named(name: str, method: Method) -> Method:
@@ -486,7 +518,6 @@ class Run:
 
     pipeline: Pipeline
     decoding: Decoding
-    runner: Inline
     signed: str
 
     def __post_init__(self) -> None:
@@ -494,12 +525,12 @@ class Run:
         self.estimator = self.pipeline.estimator(self.decoding)
         self.decoder = self.pipeline._search(self.decoding.decoder)
 
-    def submit_all(
+    def encode_all(
         self, sources: Iterator[Any], window: int, skip: bool
-    ) -> Iterator[tuple[list[SubmittedBatch], list[list[Piece]]]]:
-        """Read and submit window after window, as they are asked for.
+    ) -> Iterator[tuple[list[EncodedBatch], list[list[Piece]]]]:
+        """Read and encode window after window, as they are asked for.
 
-        Yields the batches that were submitted, and the sources that are done once these are.
+        Yields the batches of a window, and the sources that are done once these are decoded.
         """
         numbers, number, last = count(1), 0, False
         pending: deque[list[Piece]] = deque()  # sources that are not done
@@ -516,7 +547,7 @@ class Run:
                 waiting += [] if piece.submitted else [piece]
             batches, done = [], []
             for pieces in self.pipeline._batches(waiting, self.decoding, last):
-                if (batch := self.submit(pieces)) is not None:
+                if (batch := self.encode(pieces)) is not None:
                     batches.append(batch)
                     waiting += self.pipeline._rests(batch, self)
             while pending and all(part.submitted for p in pending[0] for part in p.parts()):
@@ -538,36 +569,41 @@ class Run:
             piece.prefix = source.prefix
         return pieces
 
-    def submit(self, pieces: list[Piece]) -> SubmittedBatch | None:
-        """Encode pieces and submit those that can be decoded, if any, as one batch."""
-        decoder, max_length = self.decoder, self.decoding.max_length
-        max_rows = self.decoding.max_rows
+    def encode(self, pieces: list[Piece]) -> EncodedBatch | None:
+        """Return pieces that can be decoded, if any, as one batch."""
         kept, source = self.pipeline._encode(pieces)
         for piece in pieces:
             piece.submitted = True
-        if not kept:
-            return None
+        return EncodedBatch(kept, source) if kept else None
+
+    def decode(self, batch: EncodedBatch) -> None:
+        """Decode a batch, unless that is done, and set the outcomes of its pieces."""
+        kept, source = batch.pieces, batch.source
+        decoder, max_length = self.decoder, self.decoding.max_length
+        max_rows = self.decoding.max_rows
+        if kept[0].outcome is not None:
+            return
 
         def decode_part(places: Sequence[int]) -> list[list[Hypothesis]]:
             own, part = kept[places[0] : places[-1] + 1], part_of(source, places, len(kept))
             ids = [piece.key for piece in own]
-            decoded = search(self.constrained(own), part, decoder, max_length, ids, max_rows)
+            contents, prefixes = zip(*((piece.content, piece.prefix) for piece in own), strict=True)
+            model = self.pipeline.constrained(contents, prefixes, self.decoding.constraint)
+            decoded = search(model, part, decoder, max_length, ids, max_rows)
             report_decoded(round(sum(piece.size for piece in own)))
             return decoded
 
         rows = decoder.rows * row_weight(kept[-1].length)
-        task = partial(self.budget.run, decode_part, range(len(kept)), rows)
-        return SubmittedBatch(kept, self.runner.submit(task))
+        self.finish(kept, self.budget.run(decode_part, range(len(kept)), rows))
 
-    def finish(self, batch: SubmittedBatch, decoded: list[list[Hypothesis]]) -> None:
-        """Set the outcomes of the pieces of a batch, which has been decoded."""
+    def finish(self, pieces: list[Piece], decoded: list[list[Hypothesis]]) -> None:
+        """Set the outcomes of pieces that have been decoded."""
         outputs = [hypothesis.tokens for hypotheses in decoded for hypothesis in hypotheses]
         texts = iter(self.pipeline._texts(outputs))
         decoder, max_length = self.decoding.decoder, self.decoding.max_length
-        for piece, hypotheses in zip(batch.pieces, decoded, strict=True):
+        for piece, hypotheses in zip(pieces, decoded, strict=True):
             own = [next(texts) for _ in hypotheses]
-            constraint: Constraint | None = Prefix(piece.prefix) if piece.prefix else None
-            constraint = both(constraint, self.decoding.constraint)
+            constraint = beginning_with(piece.prefix, self.decoding.constraint)
             subject = f"{self.pipeline.medium} {brief(piece.content)}"
             try:
                 ensure_found(str(constraint), decoder, max_length, hypotheses, subject)
@@ -586,27 +622,11 @@ class Run:
         if fallback is None or not waiting:
             return
         signed = signature(fallback.decoder, self.pipeline.model, fallback.constraint)
-        run = Run(self.pipeline, fallback, self.runner, signed)
+        run = Run(self.pipeline, fallback, signed)
         for piece in waiting:
             piece.outcome, piece.size = None, 0  # its progress has been reported
         while waiting:
             for part in self.pipeline._batches(waiting, fallback, last=True):
-                if (batch := run.submit(part)) is not None:
+                if (batch := run.encode(part)) is not None:
                     waiting += self.pipeline._rests(batch, run)
-                    if batch.pieces[0].outcome is None:
-                        run.finish(batch, batch.hypotheses())
-
-    def constrained(self, pieces: list[Piece]) -> Model[Any]:
-        """Return the model under the constraint, and under the prefixes of these pieces."""
-        constraint, model = self.decoding.constraint, self.pipeline.model
-        prefixes = [piece.prefix for piece in pieces]
-        if constraint is None and not any(prefixes):
-            return model
-        vocabulary = self.pipeline.vocabulary
-        if vocabulary is None:
-            rule = "a constraint on texts needs to know what its tokens write"
-            way = "give its translator a `detokenise` with a method `vocabulary`"
-            raise InvalidInput(f"{name_of(model)} cannot be constrained: {rule}; {way}")
-        sources = [piece.content if isinstance(piece.content, str) else "" for piece in pieces]
-        context = Context(vocabulary, sources, prefixes)
-        return cast("Model[Any]", constrained(model, constraint, context))
+                    run.decode(batch)

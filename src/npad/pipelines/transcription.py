@@ -15,7 +15,7 @@ from npad.metrics.metric import Metric
 from npad.metrics.wer import Wer
 from npad.model import Model
 from npad.pipelines.outputs import Output, Segment, Window
-from npad.pipelines.pipeline import Piece, Pipeline, Run, SubmittedBatch, also_named, moved_load
+from npad.pipelines.pipeline import EncodedBatch, Piece, Pipeline, Run, also_named, moved_load
 from npad.pipelines.sound import is_silent, split_at_pauses
 from npad.search.request import Decoding
 from npad.text.english import spoken
@@ -164,14 +164,14 @@ class Transcriber(Pipeline):
             batch, waiting[:] = waiting[:size], waiting[size:]
             yield batch
 
-    def _rests(self, batch: SubmittedBatch, run: Run) -> list[Piece]:
+    def _rests(self, batch: EncodedBatch, run: Run) -> list[Piece]:
         """Cut windows after their last timestamp if there is sound; return what follows.
 
         Whisper may end a transcript before all has been said.
         """
         if self.timestamps is None:
             return []
-        run.finish(batch, batch.hypotheses())
+        run.decode(batch)
         return [rest for piece in batch.pieces for rest in self._rest(piece, self.timestamps)]
 
     def _rest(self, piece: Piece, timestamps: Timestamps) -> list[Piece]:

@@ -1,1 +1,1 @@
-"""The paper's tables and figures on real data, and comparisons beyond the paper."""
+"""The paper's tables and figures on real data."""

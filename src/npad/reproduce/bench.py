@@ -17,14 +17,12 @@ from typing import Any, NamedTuple
 
 from npad.errors import StorageError
 from npad.evaluate.bootstrap import Difference, paired
-from npad.evaluate.entropy import entropy_by_step
 from npad.evaluate.report import decode_timed, distinct_texts
 from npad.metrics.bleu import Bleu
-from npad.metrics.metric import TIE, FloatArray, LogProb, Metric, Scorer
+from npad.metrics.metric import FloatArray, LogProb, Metric, Scorer
 from npad.pipelines.translation import Translator
 from npad.reproduce.record import Form, Key, Record, has_form, is_number, is_text
 from npad.search.decoder import Decoder
-from npad.search.exact import Exact
 from npad.search.greedy import Greedy
 from npad.search.request import Decoding
 from npad.signatures import signature
@@ -46,7 +44,6 @@ FIGURES: dict[str, Form] = {
     "seconds": is_number,
     "signature": is_text,
 }
-PAIRS: Form = [(is_number, lambda value: value is not None)]
 DIFFERENCE: Form = {field.name: is_number for field in fields(Difference)}
 
 
@@ -129,19 +126,27 @@ class Bench:
         folder: holds `results.jsonl` and the outputs.
         sets: the validation set first, then the test sets; their names suffice if every result
             is recorded.
-        translator: returns the model trained with noise of a given σ₀; 0.0 is the model that the
-            report is about. Called on the first measurement; None if every result is recorded.
+        translator: returns the model. Called on the first measurement; None if every result is
+            recorded.
         seeds: number of seeds for decoders that draw random numbers.
         limits: a request whose limits all decoders have.
         progress: called before each measurement with its key and the number of recorded results.
         measures: the metrics to measure by.
+
+    Attributes:
+        rehearsed: while a report is rehearsed, the rows of a search by key of what it asks for;
+            nothing is measured then.
     """
+
+    kind: Key = ("row",)  # what the keys of rows begin with
+    outputs = "outputs"  # where the outputs of rows are, in the folder
+    rehearsed: dict[Key, float] | None = None
 
     def __init__(
         self,
         folder: Path,
         sets: Mapping[str, EvaluationSet] | Sequence[str],
-        translator: Callable[[float], Translator] | None = None,
+        translator: Callable[[], Translator] | None = None,
         seeds: int = 3,
         limits: Decoding = LIMITS,
         progress: Callable[[str, int], None] = lambda key, recorded: None,
@@ -178,34 +183,23 @@ class Bench:
         """The names of the test sets."""
         return self.set_names[1:]
 
-    def row(self, set_name: str, decoder: Decoder, training_sigma: float = 0.0) -> Row:
-        """Return the figures of a decoder with the seed it has.
-
-        Args:
-            set_name: the test set.
-            decoder: the decoder, seed included.
-            training_sigma: σ₀ that the model was trained with.
-        """
-        prefix = ("trained", training_sigma) if training_sigma else ("row",)
-        key = (*prefix, set_name, decoder_signature(decoder))
-        measure = partial(self._measure, set_name, decoder, training_sigma)
-        row: Row = self.result(key, measure, self.row_form)
+    def row(self, set_name: str, decoder: Decoder) -> Row:
+        """Return the figures of a decoder with the seed it has, on a set."""
+        key = (*self.kind, set_name, decoder_signature(decoder))
+        measure = partial(self._measure, set_name, decoder)
+        expected = dict.fromkeys(self.row_form, 1) | {"signature": ""}
+        rows = len(self.sets[set_name].sources) * decoder.rows if self.rehearsed is not None else 0
+        row: Row = self.result(key, measure, self.row_form, expected, rows)
         return row
 
-    def figures(self, set_name: str, decoder: Decoder, training_sigma: float = 0.0) -> Figures:
+    def figures(self, set_name: str, decoder: Decoder) -> Figures:
         """Return the figures of a decoder with every seed; a single row if it draws nothing."""
-        seeded = self.seeded(set_name, decoder)
-        return Figures([self.row(set_name, each, training_sigma) for each in seeded])
+        return Figures([self.row(set_name, each) for each in self.seeded(set_name, decoder)])
 
     def seeded(self, set_name: str, decoder: Decoder) -> list[Decoder]:
         """Return a decoder with each seed that it has on a set; itself if it draws nothing."""
         seeds = (self.measures.valid_seeds if set_name == self.valid else None) or self.seeds
         return list(dict.fromkeys(decoder.with_seed(seed) for seed in range(seeds)))
-
-    def entropy(self, set_name: str) -> list[tuple[float, int]]:
-        """Return the mean entropy in nats at each step of the greedy outputs, and their number."""
-        steps = self.result(("entropy", set_name), partial(self._entropy, set_name), PAIRS)
-        return [(mean, count) for mean, count in steps]
 
     def paired(
         self, set_name: str, decoders: Sequence[Decoder], weights: Sequence[int] = (1, -1)
@@ -233,57 +227,46 @@ class Bench:
             return [vars(paired(*arguments)) for arguments in by_metric]
 
         form = (DIFFERENCE,) * (1 + len(self.measures.metrics))
-        return tuple(Difference(**value) for value in self.result(key, measure, form))
-
-    def exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
-        """Return the best log-probability of the first sentences, and whether it is proven."""
-        measure = partial(self._exact, set_name, sentences, budget)
-        optima = self.result(("exact", set_name, sentences, budget), measure, PAIRS)
-        return [(log_prob, proven) for log_prob, proven in optima]
-
-    def search_errors(
-        self, set_name: str, decoder: Decoder, sentences: int, budget: int
-    ) -> float | None:
-        """Return the share of sentences with a proven optimum that the decoder missed.
-
-        An unfinished output is a miss. None if no optimum is proven.
-        """
-
-        def measure() -> float | None:
-            outputs = self.entries(set_name, decoder)
-            optima = self.exact(set_name, sentences, budget)
-            missed = [
-                not finished or log_prob < optimum - TIE
-                for (optimum, proven), (log_prob, _, finished) in zip(optima, outputs, strict=False)
-                if proven
-            ]
-            return float(sum(missed)) / len(missed) if missed else None
-
-        key = ("errors", set_name, decoder_signature(decoder), sentences, budget)
-        share: float | None = self.result(
-            key, measure, lambda value: value is None or is_number(value)
-        )
-        return share
+        expected = [dict.fromkeys(DIFFERENCE, 0.0)] * len(form)
+        return tuple(Difference(**value) for value in self.result(key, measure, form, expected))
 
     def finished(self) -> float:
         """Return the smallest share of finished outputs among all recorded rows."""
-        rows = [key for key in self.record.results if key[0] in ("row", "trained")]
-        return min(float(self.result(key, None, self.row_form)["finished"]) for key in rows)
+        recorded = self.record.results.values()
+        return min((row["finished"] for row in recorded if has_form(row, self.row_form)), default=1)
 
-    def result(self, key: Key, measure: Callable[[], Any] | None, form: Form) -> Any:
-        """Return the result of a key, measured if it is not recorded."""
+    def result(
+        self,
+        key: Key,
+        measure: Callable[[], Any] | None,
+        form: Form,
+        expected: Any = None,
+        rows: float = 0,
+    ) -> Any:
+        """Return the result of a key, measured if it is not recorded.
+
+        Args:
+            key: what the result is of.
+            measure: returns it.
+            form: that it has.
+            expected: stands in for it while a report is rehearsed.
+            rows: of a search that measures it.
+        """
+        if self.rehearsed is not None:
+            self.rehearsed.setdefault(key, rows)
+            recorded = self.record.results.get(key)
+            return recorded if has_form(recorded, form) else expected
         valid = partial(has_form, form=form)
         return self.record.row(key, measure if self.can_measure else None, valid)
 
-    def _model(self, training_sigma: float = 0.0) -> Translator:
+    def model(self) -> Translator:
+        """Return the model that is measured."""
         assert self.translator is not None  # result() has checked
-        return self.translator(training_sigma)
+        return self.translator()
 
-    def _decode(
-        self, set_name: str, decoder: Decoder, training_sigma: float
-    ) -> tuple[list[BestOutput], Row]:
+    def _decode(self, set_name: str, decoder: Decoder) -> tuple[list[BestOutput], Row]:
         """Return a decoder's best outputs on a set, and the figures of their cost."""
-        model, sources = self._model(training_sigma), self.sets[set_name].sources
+        model, sources = self.model(), self.sets[set_name].sources
         decoding = replace(self.limits, decoder=decoder)
         decoded = decode_timed(model, sources, decoding, window=max(1, len(sources)))
         outputs = []
@@ -294,31 +277,19 @@ class Bench:
         cost = {"calls": decoded.calls, "rescored": decoded.rescored, "seconds": decoded.seconds}
         return outputs, cost | {"signature": decoded.outputs[0].signature}
 
-    def _exact(self, set_name: str, sentences: int, budget: int) -> list[tuple[float, bool]]:
-        sources = self.sets[set_name].sources[:sentences]
-        translations = self._model().translate(sources, Exact(budget), self.limits.max_length)
-        return [
-            (translation.log_prob, bool(translation.hypothesis.proven))
-            for translation in translations
-        ]
-
-    def _entropy(self, set_name: str) -> list[tuple[float, int]]:
-        return entropy_by_step(self._model(), self.sets[set_name].sources, self.limits.max_length)
-
     def _scorers(self, set_name: str) -> list[Scorer]:
         references = self.sets[set_name].references
         return [Scorer(metric, references) for metric in self.measures.metrics]
 
-    def _measure(self, set_name: str, decoder: Decoder, training_sigma: float) -> dict[str, Any]:
-        outputs, cost = self._decode(set_name, decoder, training_sigma)
+    def _measure(self, set_name: str, decoder: Decoder) -> dict[str, Any]:
+        outputs, cost = self._decode(set_name, decoder)
         n = len(outputs)
         texts = [output.text for output in outputs]
         counted = [scorer.statistics(texts) for scorer in self.scorers(set_name)]
-        if not training_sigma:
-            path = self._path(set_name, decoder)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            entries = [[output.log_prob, output.text, output.finished] for output in outputs]
-            write_atomic(path, json.dumps(entries, ensure_ascii=False))
+        path = self._path(set_name, decoder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        entries = [[output.log_prob, output.text, output.finished] for output in outputs]
+        write_atomic(path, json.dumps(entries, ensure_ascii=False))
         row: dict[str, Any] = {
             "sentences": n,
             "nll": -sum(output.log_prob for output in outputs) / n,
@@ -348,7 +319,7 @@ class Bench:
         self.row(set_name, decoder)
         path = self._path(set_name, decoder)
         if not os.path.lexists(path):
-            self._measure(set_name, decoder, 0.0)
+            self._measure(set_name, decoder)
         entries = parse_json(read_bytes(path, MAX_OUTPUT_BYTES), str(path))
         if not has_form(entries, [(is_number, is_text, lambda value: True)]):
             raise StorageError(f"{path} is damaged; delete it to measure it again")
@@ -356,7 +327,7 @@ class Bench:
 
     def _path(self, set_name: str, decoder: Decoder) -> Path:
         digest = hashlib.sha256(decoder_signature(decoder).encode()).hexdigest()[:16]
-        return self.folder / "outputs" / set_name / f"{digest}.json"
+        return self.folder / self.outputs / set_name / f"{digest}.json"
 
 
 def decoder_signature(decoder: Decoder) -> str:

@@ -7,7 +7,7 @@ claim is confirmed if the intervals of NLL and of every metric lie entirely on i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -24,9 +24,6 @@ from npad.search.sampling import Sampling
 
 MIN_SENTENCES = 30  # for a verdict
 MAX_COST = 2.2  # inner decodes that still count as "about two", claim (viii)
-EARLY_STEPS = 3  # "the first tokens" of claim (ix)
-MIN_ENTROPY_GAP = 0.01  # nats by which early steps must exceed later ones, claim (ix)
-MIN_SHARE = 0.05  # of the outputs: steps that fewer outputs reach are left out, claim (ix)
 
 Verdict = tuple[str, str]  # in words, and the figures
 Check = Callable[[Bench, str], Verdict]
@@ -41,23 +38,25 @@ class Finding:
     figures: str
 
 
-def findings(bench: Bench, set_name: str, brief: bool = False) -> list[Finding]:
+def findings(
+    bench: Bench, set_name: str, further: Mapping[str, Check] | None = None
+) -> list[Finding]:
     """Return the verdicts on all claims on one test set, in the order of their numerals.
 
     Args:
         bench: measures the decoders.
         set_name: the test set.
-        brief: leave out claims that the paper makes without measuring them, (ix) and (x).
+        further: claims that the paper makes without measuring them, (ix) and (x).
     """
     too_few = bench.row(set_name, Greedy())["sentences"] < MIN_SENTENCES
     found = []
-    for claim, check in _claims(bench, brief).items():
+    for claim, check in _claims(bench, further or {}).items():
         words, figures = check(bench, set_name)
         found.append(Finding(claim, "too few sentences" if too_few else words, figures))
     return found
 
 
-def _claims(bench: Bench, brief: bool) -> dict[str, Check]:
+def _claims(bench: Bench, further: Mapping[str, Check]) -> dict[str, Check]:
     """Return the check of each claim."""
     greedy = Greedy()
     npad5, npad50 = chosen.npad_greedy(bench, 5), chosen.npad_greedy(bench, 50)
@@ -66,34 +65,26 @@ def _claims(bench: Bench, brief: bool) -> dict[str, Check]:
     npad10 = {inner: chosen.npad(bench, inner, 10) for inner in (greedy, narrow, wide)}
     over_narrow = npad10[narrow], narrow
     claims: dict[str, Check] = {
-        "(i) NPAD beats greedy search": _compare(npad50, greedy),
-        "(ii) NPAD beats sampling": _compare(npad50, Sampling(50)),
-        "(iii) more chains are better: 50 against 5": _compare(npad50, npad5),
+        "(i) NPAD beats greedy search": compare(npad50, greedy),
+        "(ii) NPAD beats sampling": compare(npad50, Sampling(50)),
+        "(iii) more chains are better: 50 against 5": compare(npad50, npad5),
     }
     for (m, k), npad in over_beam.items():
-        claims[f"(iv) NPAD-{m} improves a beam of {k}"] = _compare(npad, Beam(k))
+        claims[f"(iv) NPAD-{m} improves a beam of {k}"] = compare(npad, Beam(k))
     for k in WIDTHS:
         claim = f"(v) NPAD-5 over a beam of {k} beats diverse decoding"
-        claims[claim] = _compare(over_beam[5, k], chosen.diverse(bench, k))
+        claims[claim] = compare(over_beam[5, k], chosen.diverse(bench, k))
     claims |= {
-        "(vi) NPAD brings greedy search closer to a beam of 10": _compare(
+        "(vi) NPAD brings greedy search closer to a beam of 10": compare(
             npad50, npad10[wide], greedy, wide
         ),
-        "(vii) it helps greedy search more than a beam of 5": _compare(
+        "(vii) it helps greedy search more than a beam of 5": compare(
             npad10[greedy], greedy, *over_narrow
         ),
-        "(vii) it helps a beam of 5 more than one of 10": _compare(
-            *over_narrow, npad10[wide], wide
-        ),
+        "(vii) it helps a beam of 5 more than one of 10": compare(*over_narrow, npad10[wide], wide),
         "(viii) it costs about two inner decodes, with one machine per chain": _cost,
     }
-    if not brief:
-        diverse = chosen.diverse(bench, WIDTHS[0])
-        claims["(ix) the first tokens are the least certain"] = _entropy
-        claims["(x) NPAD-10 improves diverse decoding"] = _compare(
-            chosen.npad(bench, diverse, 10), diverse
-        )
-    return claims | {"(xi) more chains are better at every σ₀": _every_sigma}
+    return {**claims, **further, "(xi) more chains are better at every σ₀": _every_sigma}
 
 
 def verdict(differences: Sequence[Difference], measures: Measures = TRANSLATION) -> str:
@@ -110,7 +101,7 @@ def verdict(differences: Sequence[Difference], measures: Measures = TRANSLATION)
     return "; ".join(words + [f"{name} is worse" for name in worse])
 
 
-def _compare(*decoders: Decoder) -> Check:
+def compare(*decoders: Decoder) -> Check:
     """Compare two decoders, or two gains: of four, (first − second) − (third − fourth)."""
     weights = (1, -1) if len(decoders) == 2 else (1, -1, -1, 1)
 
@@ -140,25 +131,6 @@ def _cost(bench: Bench, set_name: str) -> Verdict:
         parts.append(f"over {name} {search:.2f} to search and {rescoring:.2f} to re-score")
     figures = f"model calls of a chain, those of its inner decoder being 1: {'; '.join(parts)}"
     return "confirmed" if highest <= MAX_COST else "not confirmed", figures
-
-
-def _entropy(bench: Bench, set_name: str) -> Verdict:
-    """Compare the entropy of early steps with that of later ones."""
-    entropies = bench.entropy(set_name)
-    steps = [(mean, count) for mean, count in entropies if count >= MIN_SHARE * entropies[0][1]]
-    early_steps, late_steps = steps[:EARLY_STEPS], steps[EARLY_STEPS:]
-    if not late_steps:
-        return "not confirmed", "outputs have no more than three tokens"
-    early, late = (
-        sum(mean * n for mean, n in part) / sum(n for _, n in part)
-        for part in (early_steps, late_steps)
-    )
-    peak = max(range(len(steps)), key=lambda t: steps[t][0]) + 1
-    figures = (
-        f"entropy of steps 1–3: {early:.2f} nats, of later ones: {late:.2f}; highest at step {peak}"
-    )
-    confirmed = early > late + MIN_ENTROPY_GAP and peak <= EARLY_STEPS
-    return "confirmed" if confirmed else "not confirmed", figures
 
 
 def _every_sigma(bench: Bench, set_name: str) -> Verdict:

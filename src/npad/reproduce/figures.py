@@ -1,4 +1,4 @@
-"""Plots of a report: NLL and BLEU against noise, chains and model calls, and entropy by step."""
+"""Plots of a report: NLL and BLEU against noise, chains and model calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from npad.evaluate.plots import Curve, Panel, Point
 from npad.noise.noisy import Noise
 from npad.reproduce import chosen
 from npad.reproduce.bench import Bench, Figures
-from npad.reproduce.beyond import WIDE_BEAMS, tempered
 from npad.reproduce.chosen import BEAM_CHAINS, CHAINS, SIGMAS, WIDTHS
 from npad.search.beam import Beam
 from npad.search.decoder import Decoder
@@ -19,7 +18,6 @@ from npad.search.greedy import Greedy
 from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
 
-MIN_SHARE = 0.05  # of the outputs: later steps, which fewer outputs reach, are not plotted
 SHADES = (0.4, 0.6, 0.8, 1.0)  # of the curves of one strategy, by its hyper-parameter
 LABELS = "Numbers at points: chains of NPAD, samples, or the width of a beam."
 
@@ -42,14 +40,21 @@ LEVELS: Lines = {
 }
 
 
-def draw(bench: Bench, folder: Path, brief: bool, title: str = "") -> None:
+def draw(
+    bench: Bench,
+    folder: Path,
+    title: str = "",
+    widths: Sequence[int] = WIDTHS,
+    further: Lines | None = None,
+) -> None:
     """Draw all plots of the first test set.
 
     Args:
         bench: measures the decoders.
         folder: where the PNG files are written.
-        brief: leave out what goes beyond the paper's tables.
         title: the model and the data, above each plot.
+        widths: of the beams, against model calls.
+        further: lines against model calls.
     """
     by_sigma: Lines = {
         f"NPAD-{m}": Line("NPAD", [(s, NPAD(Greedy(), m, Noise(s)), "") for s in SIGMAS], shade)
@@ -60,7 +65,7 @@ def draw(bench: Bench, folder: Path, brief: bool, title: str = "") -> None:
         for s, shade in zip(SIGMAS, SHADES, strict=True)
     }
     by_chains["sampling"] = Line("sampling", [(m, Sampling(m), "") for m in CHAINS])
-    by_calls = _by_model_calls(bench, brief)
+    by_calls = _by_model_calls(bench, widths, further or {})
     calls = f"model calls a {bench.measures.unit}, re-scoring included"
     figures = {
         "sigma": _panels(bench, by_sigma, "σ₀", LEVELS),
@@ -72,12 +77,9 @@ def draw(bench: Bench, folder: Path, brief: bool, title: str = "") -> None:
     for name, panels in figures.items():
         note = f"{bars} {LABELS}".strip() if name == "calls" else bars
         plots.curves(panels, folder / f"{name}.png", title, note)
-    if not brief:
-        plots.curves([_entropy(bench)], folder / "entropy.png", title)
 
 
-def _by_model_calls(bench: Bench, brief: bool) -> Lines:
-    widths = WIDTHS if brief else (*WIDTHS, *WIDE_BEAMS)
+def _by_model_calls(bench: Bench, widths: Sequence[int], further: Lines) -> Lines:
     greedy = (1, Greedy(), "")
     lines: Lines = {
         "beam": Line("beam", [greedy, *((k, Beam(k), f"{k}") for k in widths)]),
@@ -88,11 +90,7 @@ def _by_model_calls(bench: Bench, brief: bool) -> Lines:
     for k, shade in zip(WIDTHS, SHADES[1::2], strict=True):
         decoders = [(m, chosen.npad(bench, Beam(k), m), f"{m}") for m in BEAM_CHAINS]
         lines[f"NPAD + beam {k}"] = Line("NPAD over beam", decoders, shade)
-    if not brief:
-        samples = tempered(0.5)
-        lines["greedy and samples at 0.5"] = Line("sampling", [(50, samples, "50")])
-    lines["greedy"] = Line("greedy", [greedy])
-    return lines
+    return lines | further | {"greedy": Line("greedy", [greedy])}
 
 
 def model_calls(figures: Figures) -> float:
@@ -133,15 +131,3 @@ def _panels(
         )
         for name, label, span in axes
     ]
-
-
-def _entropy(bench: Bench) -> Panel:
-    """Return a panel of the entropy of the model's predictions by step."""
-    steps = bench.entropy(bench.tests[0])
-    points = [
-        Point(t + 1.0, mean)
-        for t, (mean, count) in enumerate(steps)
-        if count >= MIN_SHARE * steps[0][1]
-    ]
-    curves = {"mean along greedy outputs": Curve("greedy", points)}
-    return Panel("step", "entropy of the prediction, nats", curves, min_span=0.5)

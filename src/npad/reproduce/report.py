@@ -7,16 +7,15 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from npad.errors import InvalidInput, StorageError
-from npad.reproduce import beyond, figures, tables
+from npad.reproduce import figures, tables
 from npad.reproduce.bench import TRANSLATION, Bench, Measures
-from npad.reproduce.claims import Finding, findings
+from npad.reproduce.claims import Check, Finding, findings
 from npad.reproduce.markdown import document, markdown_table
 from npad.reproduce.record import Form, has_form, is_number, is_text
 from npad.storage.atomic import write_atomic
@@ -47,14 +46,15 @@ class Setup:
     sets: dict[str, int]  # sentences of the validation set, then of the test sets
     seeds: int = 3
     max_length: int = 200
-    brief: bool = False  # only the paper's tables and the claims that rest on them
-    exact: tuple[int, int] = (100, 500)  # sentences to search exactly, model calls for each
-    sigmas: Sequence[float] = ()  # σ₀ of the models trained with noise
     about: dict[str, Any] = field(default_factory=dict)  # the model, its training, the machine
     digests: dict[str, str] = field(default_factory=dict)  # SHA-256 of the weights and of each set
     task: str = "translation"  # the name of the outline
     controls: Sequence[str] = ()  # sets of the task's controls
     descriptions: Sequence[str] = ()  # of the pictures that are shown; else their references are
+    # Of `studies.beyond`, which measures more than the paper's tables.
+    brief: bool = True
+    exact: tuple[int, int] = (100, 500)  # sentences to search exactly, model calls for each
+    sigmas: Sequence[float] = ()  # σ₀ of the models trained with noise
 
     def save(self, folder: Path) -> None:
         """Write `setup.json`."""
@@ -140,17 +140,19 @@ Sections = dict[str, Callable[[Bench], str]]  # what renders each section, by he
 
 
 class Outline:
-    """What a report says: the paper's claims and tables, and experiments beyond the paper.
+    """What a report says: the paper's claims and tables.
 
-    Reports on other tasks than translation override what differs.
+    Reports on other tasks than translation, or with further experiments, override what differs.
 
     Attributes:
         task: the name of what is measured, as in setup.json.
         measures: the metrics to measure by.
+        bench: measures the decoders.
     """
 
     task: str = "translation"
     measures: Measures = TRANSLATION
+    bench: type[Bench] = Bench
 
     def summary(self, bench: Bench, by_set: Mapping[str, Sequence[Finding]]) -> dict[str, str]:
         """Return sections that precede the paper's claims, by heading.
@@ -161,15 +163,16 @@ class Outline:
         """
         return {}
 
+    def claims(self, bench: Bench, setup: Setup) -> dict[str, Check]:
+        """Return the checks of claims that the paper makes without measuring them."""
+        return {}
+
+    def draw(self, bench: Bench, setup: Setup, title: str) -> None:
+        """Draw the report's plots into the bench's folder."""
+        figures.draw(bench, bench.folder, title)
+
     def sections(self, setup: Setup) -> Sections:
         """Return what renders each section after the claims, in order."""
-        sections = self.paper(setup) | ({} if setup.brief else self.beyond(setup))
-        if setup.sigmas:
-            sections["Noise in training"] = partial(beyond.noise_in_training, sigmas=setup.sigmas)
-        return sections
-
-    def paper(self, setup: Setup) -> Sections:
-        """Return the paper's tables."""
         *names, last = self.measures.names
         measures = f"{', '.join(names)} and {last}"
         return {
@@ -185,22 +188,6 @@ class Outline:
             "Table 3: NPAD over beam search": tables.table3,
             "Table 4: NPAD and diverse decoding": tables.table4,
             "What the choices were made from": tables.grids,
-        }
-
-    def beyond(self, setup: Setup) -> Sections:
-        """Return the experiments beyond the paper."""
-        sentences, budget = setup.exact
-        return {
-            "NPAD over diverse decoding": beyond.over_diverse,
-            "Where the model is unsure": lambda bench: (
-                "![entropy by step](entropy.png)\n" if bench.entropy(bench.tests[0]) else ""
-            ),
-            "Equal compute": beyond.equal_compute,
-            "Sampling at lower temperatures": beyond.sampling,
-            "Schedules": beyond.schedules,
-            "Distributions": beyond.distributions,
-            "Which candidate to return": beyond.selection,
-            "Search errors": partial(beyond.search_errors, sentences=sentences, budget=budget),
         }
 
 
@@ -230,21 +217,21 @@ def recorded(folder: Path, setup: Setup, outline: Outline = OUTLINE) -> Bench:
     """
     if setup.task != outline.task:
         raise InvalidInput(f"{folder} holds results on {setup.task}, not on {outline.task}")
-    return Bench(folder, list(setup.sets), seeds=setup.seeds, measures=outline.measures)
+    return outline.bench(folder, list(setup.sets), seeds=setup.seeds, measures=outline.measures)
 
 
 def write(bench: Bench, setup: Setup, outline: Outline = OUTLINE) -> None:
     """Write README.md and its plots into the bench's folder; measure missing results."""
     write_atomic(bench.folder / "README.md", markdown_of(bench, setup, outline))
-    draw(bench, setup)
+    draw(bench, setup, outline)
 
 
-def draw(bench: Bench, setup: Setup) -> None:
+def draw(bench: Bench, setup: Setup, outline: Outline = OUTLINE) -> None:
     """Draw the report's plots into the bench's folder; measure missing results."""
     set_name = bench.tests[0]
     sentences = f"{setup.sets[set_name]:,} {bench.measures.unit}s of {set_name}"
     title = f"{setup.title}: {setup.model} on {sentences}"
-    figures.draw(bench, bench.folder, setup.brief, title)
+    outline.draw(bench, setup, title)
 
 
 def redraw(folder: Path, outline: Outline = OUTLINE) -> None:
@@ -255,14 +242,14 @@ def redraw(folder: Path, outline: Outline = OUTLINE) -> None:
         NotMeasured: a result is missing.
     """
     setup = Setup.load(folder)
-    draw(recorded(folder, setup, outline), setup)
+    draw(recorded(folder, setup, outline), setup, outline)
 
 
 def markdown_of(bench: Bench, setup: Setup, outline: Outline = OUTLINE) -> str:
     """Return the report; every result that it shows is asked of the bench."""
     sections = {name: section(bench) for name, section in outline.sections(setup).items()}
     # Claims come first in the report, but last here: they choose from the sections' results.
-    by_set = {name: findings(bench, name, setup.brief) for name in bench.tests}
+    by_set = {name: findings(bench, name, outline.claims(bench, setup)) for name in bench.tests}
     claims = {f"The paper's claims, {name}": _claims(by_set[name]) for name in bench.tests}
     claims = outline.summary(bench, by_set) | claims
     seeds = f" A row that depends on chance is the mean over {setup.seeds} seeds"

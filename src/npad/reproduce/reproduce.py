@@ -2,7 +2,7 @@
 
 FOLDER/
   setup.json  results.jsonl  README.md  *.png      the report and its data
-  store/  model/  model-0.3/  outputs/              needed to resume
+  store/  model/  outputs/                          needed to resume
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from npad.reproduce import report
 from npad.reproduce.bench import LIMITS, Bench, EvaluationSet
 from npad.reproduce.data import ParallelText, concatenate
 from npad.reproduce.forecast import Forecast, Outlook
-from npad.reproduce.report import Setup, about_model, machine
+from npad.reproduce.report import Outline, Setup, about_model, machine
 from npad.search.request import Decoding
 from npad.storage import checkpoint
 from npad.storage.atomic import exclusive_lock
@@ -37,7 +37,7 @@ from npad.training import run
 from npad.training.loop import Watch
 from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
-from npad.validation import ensure_choice, ensure_number
+from npad.validation import ensure_choice
 
 # Options of the model and of the recipe. `paper` follows Cho (2016); `adam` suits small data.
 RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -75,10 +75,7 @@ class Reproduction:
     command: str
     model: str | None = None  # a name or folder for `npad.load`; None: train a model
     training: Training | None = None  # needed to train
-    sigmas: tuple[float, ...] = ()  # σ₀ of further models, trained with noise
     seeds: int = 3
-    brief: bool = False  # only the paper's tables and the claims that rest on them
-    exact: tuple[int, int] = (100, 500)  # sentences to search exactly, model calls for each
     limits: Decoding = LIMITS  # a request whose limits all decoders have
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     precision: str = "float32"  # of NPAD's noisy chains
@@ -92,46 +89,47 @@ def reproduce(
     plan: Reproduction,
     training_watch: Watch | None = None,
     progress: Callable[[str, Outlook], None] = lambda key, outlook: None,
+    outline: Outline = report.OUTLINE,
+    **further: Any,
 ) -> Bench:
-    """Train the models that are missing, measure missing results, and write the report.
+    """Train the model if there is none, measure missing results, and write the report.
 
     An interrupted reproduction resumes when it is called again with the same folder.
 
     Args:
-        folder: holds models, results and the report.
+        folder: holds the model, results and the report.
         plan: what to measure.
         training_watch: informed of the progress of training.
         progress: called before each measurement with its key, and how far the report is.
+        outline: what the report says.
+        further: fields of the report's `Setup` that the outline reads.
 
     Raises:
         InvalidInput: the plan is wrong, or the folder holds results of another setup.
     """
-    models: dict[float, Path] = {}
+    model: Path | None = None
     if plan.model:
-        models[0.0] = ModelReference.parse(plan.model).require_folder("be used by npad reproduce")
+        model = ModelReference.parse(plan.model).require_folder("be used by npad reproduce")
     sets = plan.text.sets()
     plots.ensure_matplotlib()
     ensure_choice("precision", plan.precision, tuple(PRECISIONS))
     ensure_computes(plan.device, plan.precision)
-    for sigma in plan.sigmas:
-        ensure_number("the σ₀ to train with", sigma, above=0)
     with exclusive_lock(folder / ".lock", f"measuring in {folder}"):
-        for sigma in (*(() if plan.model else (0.0,)), *plan.sigmas):
-            models[sigma] = _trained_model(folder, plan, sigma, training_watch)
-        setup = _setup(plan, models[0.0], sets)
+        model = model or trained_model(folder, plan, training_watch)
+        setup = replace(_setup(plan, model, sets), **further)
         _ensure_same(folder, setup)
         setup.save(folder)
-        bench = Bench(
+        bench = outline.bench(
             folder,
             sets,
-            lambda sigma: _translator(plan, models[sigma], sets),
+            partial(loaded, plan, model, sets),
             plan.seeds,
             plan.limits,
             lambda key, recorded: progress(key, forecast.outlook()),
         )
-        forecast = Forecast(bench, partial(report.markdown_of, setup=setup))
+        forecast = Forecast(bench, partial(report.markdown_of, setup=setup, outline=outline))
         with _continuable(bench):
-            report.write(bench, setup)
+            report.write(bench, setup, outline)
         return bench
 
 
@@ -142,7 +140,7 @@ def _continuable(bench: Bench) -> AbstractContextManager[None]:
     return noting_interrupts(lambda: f"{len(results):,} results are in {path}: {way_on}")
 
 
-def _translator(plan: Reproduction, model: Path, sets: Mapping[str, EvaluationSet]) -> Translator:
+def loaded(plan: Reproduction, model: Path, sets: Mapping[str, EvaluationSet]) -> Translator:
     """Load a model, check that it can read every source, and warm it up."""
     translator = plan.place(load(model, plan.device, plan.precision), model).caching()
     for name, pairs in sets.items():
@@ -152,7 +150,9 @@ def _translator(plan: Reproduction, model: Path, sets: Mapping[str, EvaluationSe
     return translator
 
 
-def _trained_model(folder: Path, plan: Reproduction, sigma: float, watch: Watch | None) -> Path:
+def trained_model(
+    folder: Path, plan: Reproduction, watch: Watch | None, noise: Noise | None = None
+) -> Path:
     """Train a model as planned, or resume its training; return its folder.
 
     Raises:
@@ -160,12 +160,12 @@ def _trained_model(folder: Path, plan: Reproduction, sigma: float, watch: Watch 
     """
     if plan.training is None:
         raise InvalidInput("there is no model to train: give a recipe, or a model")
-    model_folder = folder / (f"model-{sigma:g}" if sigma else "model")
+    model_folder = folder / (f"model-{noise.sigma:g}" if noise else "model")
     store = folder / "store"
     training = run.TrainingPlan(
         str(store.resolve()),
         plan.training.options,
-        replace(plan.training.recipe, noise=Noise(sigma) if sigma else None),
+        replace(plan.training.recipe, noise=noise),
     )
     if (model_folder / "run.json").exists():
         saved = run.TrainingPlan.load(model_folder)
@@ -200,9 +200,6 @@ def _setup(plan: Reproduction, model: Path, sets: Mapping[str, EvaluationSet]) -
         sets={name: len(pairs.sources) for name, pairs in sets.items()},
         seeds=plan.seeds,
         max_length=plan.limits.max_length,
-        brief=plan.brief,
-        exact=plan.exact,
-        sigmas=plan.sigmas,
         about=about,
         digests=digests,
     )

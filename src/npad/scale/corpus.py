@@ -6,7 +6,7 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import islice
 from pathlib import Path
@@ -14,16 +14,18 @@ from typing import Any, Literal, TypeVar, cast
 
 from npad.errors import InvalidInput
 from npad.pipelines.outputs import Output
+from npad.pipelines.pipeline import Prefixed, beginning_with, prefixed, text_of
 from npad.pipelines.writers import Writer, as_json, as_text
 from npad.scale import formats
 from npad.scale.manifest import Manifest, continued
 from npad.scale.pool import Workers
-from npad.scale.units import Failed, Result, chain_ranges, named_signature, unit_size
+from npad.scale.units import Failed, Result, Source, chain_ranges, named_signature, unit_size
 from npad.scale.worker import ModelSpec
 from npad.search.decoder import Decoder
 from npad.search.request import LIMITS, Decoding
 from npad.specs import label
 from npad.storage.regular import file_digest
+from npad.text.files import read_lines
 from npad.validation import ensure_choice, ensure_integer
 
 OLD_ARGUMENTS = (
@@ -43,6 +45,8 @@ class Corpus:
         field: the field of the text in JSON lines and tables.
         writer: writes other outputs.
         nbest: hypotheses to write.
+        prefixes: a file with what the output of each text begins with.
+        tabs: whether that follows each text, after a tab.
         on_error: "skip" reports a text that cannot be translated, and leaves it empty; "fail" stops
             there.
     """
@@ -53,11 +57,20 @@ class Corpus:
     writer: Writer = as_text
     nbest: int = 1
     on_error: Literal["skip", "fail"] = "skip"
+    prefixes: Path | None = None
+    tabs: bool = False
 
     def __post_init__(self) -> None:
         ensure_choice("--on-error", self.on_error, ("skip", "fail"))
         if formats.is_json_lines(self.output) or formats.is_parquet(self.output):
             object.__setattr__(self, "writer", as_json)
+
+    def sources(self) -> Iterator[Source | Failed]:
+        """Yield the texts, each with its prefix if it has one."""
+        read = prefixed(None if self.prefixes is None else read_lines(self.prefixes), self.tabs)
+        for text in formats.read_texts(self.source, self.field):
+            source = read("" if isinstance(text, Failed) else text)  # which takes a line of both
+            yield text if isinstance(text, Failed) else source
 
     @property
     def form(self) -> str:
@@ -163,6 +176,7 @@ def _identity(corpus: Corpus, spec: ModelSpec, decoding: Decoding) -> dict[str, 
         "the decoder": label(decoding.decoder),
         "max_length": str(decoding.max_length),
         "the constraint": repr(decoding.constraint),
+        "the prefixes": _digest_of(corpus),
         "max_source": str(spec.max_source),
         "the format": corpus.form,
     }
@@ -170,6 +184,11 @@ def _identity(corpus: Corpus, spec: ModelSpec, decoding: Decoding) -> dict[str, 
         identity["min_confidence"] = label(decoding.min_confidence)
         identity["the fallback decoder"] = label(decoding.fallback_decoder)
     return identity
+
+
+def _digest_of(corpus: Corpus) -> str:
+    """Return what decides the prefixes of a corpus."""
+    return "tabs" if corpus.tabs else file_digest(corpus.prefixes) if corpus.prefixes else ""
 
 
 @dataclass
@@ -182,13 +201,12 @@ class _Writer:
     report: Callable[[int, str], None]
 
     def __post_init__(self) -> None:
-        self.pending: deque[str | Failed] = deque()
+        self.pending: deque[Source | Failed] = deque()
         self.begun = False
 
-    def reading(self) -> Iterator[str | Failed]:
+    def reading(self) -> Iterator[Source | Failed]:
         """Yield the texts after the finished ones."""
-        texts = formats.read_texts(self.corpus.source, self.corpus.field)
-        for text in islice(texts, self.manifest.texts, None):
+        for text in islice(self.corpus.sources(), self.manifest.texts, None):
             self.pending.append(text)
             yield text
 
@@ -203,7 +221,11 @@ class _Writer:
                 self._fail(number + 1, outcome.reason)
                 signed = named_signature(self.decoding, result.model)
                 outcome = Output.empty(signed, refused=True)
-            text = source if isinstance(source, str) else ""
+            if isinstance(source, Prefixed) and self.decoding.min_confidence is None:
+                constraint = beginning_with(source.prefix, self.decoding.constraint)
+                own = replace(self.decoding, constraint=constraint)  # of all chains together
+                outcome = replace(outcome, signature=named_signature(own, result.model))
+            text = "" if isinstance(source, Failed) else text_of(source)
             out.append(self.corpus.writer(number, text, outcome, self.corpus.nbest))
         content = "".join(out).encode()
         self.manifest.append(content, len(result.outcomes), failed, result.near_ties)
@@ -220,7 +242,9 @@ class _Writer:
         self.begun = True
         pairs = zip(self.pending, result.outcomes, strict=False)
         decoded = {
-            text: outcome for text, outcome in pairs if isinstance(text, str) and text.strip()
+            text: outcome
+            for text, outcome in pairs
+            if not isinstance(text, Failed) and text_of(text).strip()
         }
         reasons = {o.reason if isinstance(o, Failed) else None for o in decoded.values()}
         if len(decoded) > 1 and len(reasons) == 1 and None not in reasons:

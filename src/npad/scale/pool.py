@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from npad.engine.memory import warn_halved
 from npad.errors import InvalidInput, NpadError, WaitingWarning
-from npad.scale.units import Failed, Result, Unit, units_of
+from npad.scale.units import Failed, Result, Source, Unit, units_of
 from npad.scale.worker import CannotLoad, Died, Event, ModelSpec, NoMemory, Ready, Worker, run_unit
 from npad.search.request import Decoding
 from npad.validation import counted, ensure_integer
@@ -61,7 +61,7 @@ class Workers(ABC):
 
     def run(
         self,
-        texts: Iterable[str | Failed],
+        texts: Iterable[Source | Failed],
         decoding: Decoding,
         size: int,
         chain_parts: int = 1,

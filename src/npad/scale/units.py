@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from npad.errors import InvalidInput
 from npad.pipelines.outputs import Output
-from npad.pipelines.pipeline import WINDOW_BATCHES
+from npad.pipelines.pipeline import WINDOW_BATCHES, Prefixed
 from npad.search.decoder import Decoder
 from npad.search.registry import DECODERS
 from npad.search.request import Decoding
@@ -20,6 +20,7 @@ from npad.validation import ensure_integer
 
 UNITS_PER_WORKER = 4  # at least so many where the corpus allows, so that workers end together
 NEAR_TIE = 1e-4  # in float32, batch shapes may choose differently within this (docs/design.md)
+Source = str | Prefixed
 Chains = tuple[int, int]  # [start, stop) of NPAD's chains
 
 
@@ -47,7 +48,7 @@ class Unit:
     """
 
     first: int
-    texts: tuple[str | Failed, ...]
+    texts: tuple[Source | Failed, ...]
     decoding: Decoding
     chains: Chains | None = None
     alternatives: int | None = None
@@ -148,7 +149,7 @@ def unit_size(decoding: Decoding, workers: int, texts: int | None = None) -> int
 
 
 def units_of(
-    texts: Iterable[str | Failed],
+    texts: Iterable[Source | Failed],
     decoding: Decoding,
     size: int,
     chain_parts: int = 1,

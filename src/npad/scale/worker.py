@@ -18,7 +18,15 @@ from npad.model import name_of
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
 from npad.pipelines.translation import Translator
-from npad.scale.units import Failed, Outcome, Result, Unit, is_near_tie, without_alternatives
+from npad.scale.units import (
+    Failed,
+    Outcome,
+    Result,
+    Source,
+    Unit,
+    is_near_tie,
+    without_alternatives,
+)
 from npad.search.request import Decoding
 from npad.storage import actors, checkpoint, confidence
 from npad.storage.regular import file_digest
@@ -112,10 +120,10 @@ class Worker:
         decoder = unit.decoding.decoder
         if unit.chains is not None:
             decoder = decoder.chain_range(*unit.chains)
-        texts = [text for text in unit.texts if isinstance(text, str)]
+        texts = [text for text in unit.texts if not isinstance(text, Failed)]
         with count_calls() as calls:
             translated = iter(self._outcomes(texts, replace(unit.decoding, decoder=decoder)))
-        outcomes = [next(translated) if isinstance(text, str) else text for text in unit.texts]
+        outcomes = [text if isinstance(text, Failed) else next(translated) for text in unit.texts]
         near_ties = 0
         if unit.chains is None:
             near_ties = sum(map(is_near_tie, outcomes))
@@ -143,7 +151,7 @@ class Worker:
         ]
         return replace(outcome, alternatives=tuple(alternatives))
 
-    def _outcomes(self, texts: Sequence[str], decoding: Decoding) -> list[Outcome]:
+    def _outcomes(self, texts: Sequence[Source], decoding: Decoding) -> list[Outcome]:
         """Translate texts together; if that raises, halve them to find the text it is due to."""
         if not texts:
             return []

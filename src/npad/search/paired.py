@@ -16,8 +16,8 @@ from torch import Tensor
 
 from npad.model import Capabilities, Layout, Model, Perturb, State, Wrapper, name_of
 
-# Rows up to which a step of pairs takes an H200 less time than re-scoring afterwards: 64 sentences of
-# 25 chains took 47 ms with pairs and 61 without, 8 of 50 chains 16 and 31.
+# Rows up to which pairs are faster on an H200 than re-scoring afterwards: 64 sentences of 25 chains
+# took 47 ms with pairs and 61 without, 8 sentences of 50 chains 16 and 31.
 MAX_PAIRED_ROWS = 2048
 
 

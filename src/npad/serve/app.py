@@ -69,6 +69,7 @@ async def models(service: Service, asked: CheckedRequest) -> Response:
         model: dict[str, object] = {"id": served.id, "object": "model"}
         model |= {"source": source, "target": target, "sites": dict(served.model.sites)}
         model |= {"hears": served.hears, "confidence": served.pipeline.confidence is not None}
+        model |= {"constrains": served.pipeline.vocabulary is not None}
         described.append(model | offered(served.model))
     return as_json({"object": "list", "data": described})
 

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -238,8 +238,7 @@ def _value(name: str, value: Any, schema: Schema, limits: Limits) -> Any:
             value = parse_value(name, value, float) if isinstance(value, str) else value
             ensure_number(name, value, minimum=minimum)
         case {"type": "object"}:
-            if not isinstance(value, dict):
-                raise InvalidInput(f"{name} must be a JSON object, not {brief(value, 60)}")
+            value = _object(name, value)
         case {"oneOf": [text, _]}:
             _ensure_texts(name, texts_of(value), text, limits)
         case _:
@@ -247,6 +246,17 @@ def _value(name: str, value: Any, schema: Schema, limits: Limits) -> Any:
                 raise InvalidInput(f"{name} must be one text, not a list")
             _ensure_texts(name, [value], schema, limits)
     return value
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    """Return a JSON object, which is a text in a query or a form."""
+    read = value
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            read = json.loads(value)
+    if not isinstance(read, dict):
+        raise InvalidInput(f"{name} must be a JSON object, not {brief(value, 60)}")
+    return read
 
 
 def texts_of(value: Any) -> list[Any]:

@@ -16,7 +16,7 @@ from npad.hypotheses import Hypotheses, Hypothesis
 from npad.model import Capabilities, Model, device_of
 from npad.noise.random import stable_hash
 from npad.pipelines.outputs import Output, TooLong
-from npad.pipelines.pipeline import Prefixed
+from npad.pipelines.pipeline import Prefixed, text_of
 from npad.pipelines.translation import Translator
 from npad.rescoring.teacher_forcing import read_positions
 from npad.search.observing import Progress, observed_by
@@ -101,8 +101,7 @@ def _decode(
         elif decoder.sequential:  # not all of its steps are observed, but the text is alone
             yield ServedOutput(outcome, Calls(counted.search, counted.rescoring))
         else:
-            source = text.source if isinstance(text, Prefixed) else text
-            calls = counter.calls.get(stable_hash(source), 0)
+            calls = counter.calls.get(stable_hash(text_of(text)), 0)
             prefixes = distinct_prefixes(hypotheses_of(outcome)) if rescored else 0
             yield ServedOutput(outcome, Calls(calls, prefixes))
 

@@ -17,13 +17,14 @@ from typing import Any
 import torch
 
 from npad.answering import EncodedSource
-from npad.decoding import decode
+from npad.decoding import ensure_found, search
 from npad.engine.cost import ModelCalls, count_calls
 from npad.engine.deadline import DeadlinePassed, deadline_at
 from npad.hypotheses import Hypothesis
 from npad.model import Model, covers
 from npad.noise.noisy import Perturbation
 from npad.noise.random import Keys, stable_hash
+from npad.pipelines.pipeline import Prefixed, beginning_with
 from npad.search.npad import NPAD
 from npad.search.observing import Progress, observed_by
 from npad.search.request import Decoding
@@ -32,6 +33,7 @@ from npad.serve.decoding import Reading, finite, read_tokens
 from npad.serve.models import ServedModel, trust_in
 from npad.serve.options import resolved
 from npad.signatures import signature
+from npad.validation import brief
 
 Emit = Callable[[str, dict[str, Any]], None]  # takes an event's name and its data
 Key = tuple[tuple[int, ...], bool]  # a hypothesis' tokens, and whether it is finished
@@ -44,7 +46,7 @@ class Stream(ABC):
 
     Attributes:
         model: the model.
-        text: one text, not blank.
+        given: one text, not blank, and what its output begins with.
         decoding: how it is decoded.
         listed: hypotheses in the answer.
         limit: seconds from the start of the search to its deadline; None: no deadline.
@@ -52,7 +54,7 @@ class Stream(ABC):
     """
 
     model: ServedModel
-    text: str
+    given: Prefixed
     decoding: Decoding
     listed: int
     limit: float | None
@@ -62,7 +64,9 @@ class Stream(ABC):
         self.translator, decoder = self.model.text, self.decoding.decoder
         text_of = self.translator.detokenise
         self.decoder = decoder.with_texts(text_of, output=text_of)
-        self.signature = signature(decoder, self.model.model)
+        self.text: str = self.given.source
+        self.constraint = beginning_with(self.given.prefix, self.decoding.constraint)
+        self.signature = signature(decoder, self.model.model, self.constraint)
         self.estimator = self.translator.estimator(self.decoding)
         self.id = stable_hash(self.text)
         self.calls = ModelCalls()
@@ -91,6 +95,9 @@ class Stream(ABC):
         self.start = time.monotonic()
         self.end = None if self.limit is None else self.start + self.limit
         self.source = self.translator.encode([self.text])
+        self.searched = self.translator.constrained(
+            [self.text], [self.given.prefix], self.decoding.constraint
+        )
         with count_calls(self.calls), observed_by(self.observe):
             self.search()
 
@@ -120,6 +127,11 @@ class Stream(ABC):
             "log_prob": finite(hypothesis.log_prob),
             "finished": hypothesis.finished,
         }
+
+    def ensure_found(self, hypotheses: list[Hypothesis]) -> None:
+        """Require an output that satisfies the constraint."""
+        length, subject = self.decoding.max_length, f"text {brief(self.text)}"
+        ensure_found(str(self.constraint), self.decoder, length, hypotheses, subject)
 
     def note_chain(self, hypothesis: Hypothesis, chain: int) -> None:
         """Keep which chains have found a hypothesis."""
@@ -202,12 +214,13 @@ class ChainStream(Stream):
 
     def search(self) -> None:
         """Run ranges of chains until all have ended or time is up."""
-        source = EncodedSource(self.model.model, self.source, self.decoding.max_length, [self.id])
+        source = EncodedSource(self.searched, self.source, self.decoding.max_length, [self.id])
         growing = self.end is not None
         for _, (found,) in source.rounds(self.decoder, self.end, growing, distinct=False):
             self.end_range(found)
             self.round += 1
-        ranked = self.decoder.merge(self.candidates)
+        ranked = self.decoder.merge(self.candidates) if self.candidates else []
+        self.ensure_found(ranked)
         self.note_best(ranked[0])
         for candidate in self.candidates:
             self.note_chain(candidate, candidate.chain)
@@ -227,6 +240,8 @@ class ChainStream(Stream):
         own: dict[int, Hypothesis] = {}
         for candidate in found:
             own.setdefault(candidate.chain, candidate)
+        if not own:  # none satisfies the constraint
+            return
         self.read(own.values())
         steps = max(len(h.tokens) + h.finished for h in own.values())
         norms = noise_norms(self.npad, self.model.model, self.id, list(own), steps)
@@ -257,14 +272,15 @@ class PlainStream(Stream):
 
     def search(self) -> None:
         """Run the search; unless it ends in time there is no answer."""
-        asked = self.model.model, self.source, self.decoder, self.decoding.max_length, [self.id]
+        length = self.decoding.max_length
         try:
             with nullcontext() if self.end is None else deadline_at(self.end):
-                (found,) = decode(*asked)
+                (found,) = search(self.searched, self.source, self.decoder, length, [self.id], None)
         except DeadlinePassed:
             message = "the deadline passed; only npad has an answer before it is done"
             self.emit("error", {"error": message})
             return
+        self.ensure_found(found)
         self.read(found)
         calls = self.calls.search
         for place, hypothesis in enumerate(found):
@@ -286,10 +302,10 @@ class PlainStream(Stream):
             self.emit_steps(progress, dict(enumerate(map(key_of, rows))))
 
 
-def stream_of(model: ServedModel, text: str, decoding: Decoding, *others: Any) -> Stream:
+def stream_of(model: ServedModel, given: Prefixed, decoding: Decoding, *others: Any) -> Stream:
     """Return the stream of a request, whose parts are the attributes of `Stream` in order."""
     kind = ChainStream if decoding.decoder.divisible else PlainStream
-    return kind(model, text, decoding, *others)
+    return kind(model, given, decoding, *others)
 
 
 def key_of(hypothesis: Hypothesis) -> Key:

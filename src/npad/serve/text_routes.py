@@ -12,7 +12,7 @@ from starlette.responses import Response
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
 from npad.pipelines.outputs import Output
-from npad.pipelines.pipeline import with_prefixes
+from npad.pipelines.pipeline import Prefixed, with_prefixes
 from npad.serve.bodies import ANY_TEXT, MODEL, TEXT, TEXTS, texts_of
 from npad.serve.decoding import ServedOutput, decode_request, finite, read_tokens
 from npad.serve.events import EventStream
@@ -132,6 +132,8 @@ async def score(service: Service, asked: CheckedRequest) -> Response:
     needs={"text": TEXT},
     takes={
         "model": MODEL,
+        "prefix": ANY_TEXT | {"description": "what the output begins with"},
+        "constraint": CONSTRAINT,
         "seconds": SECONDS | {"description": "for the search; unlimited by default"},
         "deadline": SECONDS | {"description": "seconds, in milliseconds", "deprecated": True},
     },
@@ -148,9 +150,11 @@ async def stream(service: Service, asked: CheckedRequest) -> EventStream:
     if decoding.fallback_decoder is not None:
         raise InvalidInput("a stream shows one search, without fallback_decoder; use /v1/decode")
     limits = service.limits
+    constraint = constraint_for(asked.values["constraint"], limits)
+    decoding = replace(decoding, constraint=constraint)
     events = EventStream(limits.unsent, limits.seconds, lambda error: explained(error)[1])
-    text, emit = asked.values["text"], events.emit
-    search = stream_of(model, text, decoding, listed, seconds, emit)
+    source = Prefixed(asked.values["text"], asked.values["prefix"] or "")
+    search = stream_of(model, source, decoding, listed, seconds, events.emit)
     at_once = model.encodes_anywhere
     if at_once:
         search.emit_start()

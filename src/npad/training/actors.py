@@ -57,7 +57,7 @@ class ActorPlan(RunPlan):
         targets: which of the beam's candidates to learn; several are a mixture.
         criterion: of validation, under greedy decoding: "bleu", or "log-prob" of the clean model.
         sites: where the actor pushes.
-        actor: its other options: kind, units, layers, inputs.
+        actor: its other options: units, layers, inputs.
         max_source: tokens of a source; longer ones are left out.
         dropout: of the model, while the actor learns.
         recipe: the hyper-parameters of training.

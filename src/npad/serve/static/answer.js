@@ -6,10 +6,14 @@ import { html, refill, vary } from "./dom.js";
 import { count, logProb, probability, seconds, whole } from "./format.js";
 import { term } from "./tips.js";
 import { readFrom } from "./verdict.js";
-import { words } from "./words.js";
+import { starts, words } from "./words.js";
 
-/** Show the best output so far; `line` gets its words, `facts` what is known of it. */
-export function showAnswer(line, facts, run, pick) {
+/**
+ * Show the best output so far; `line` gets its words, `facts` what is known of it.
+ *
+ * @param {boolean} fixes whether words are buttons, each with all before it as its value
+ */
+export function showAnswer(line, facts, run, pick, fixes) {
   const chosen = run.hypotheses[pick ?? 0] ?? run.bests.at(-1);
   if (!chosen) {
     const { source, chains } = run.start;
@@ -24,15 +28,25 @@ export function showAnswer(line, facts, run, pick) {
   );
   const several = run.chains.size > 1;
   line.classList.toggle("tinted", several);
+  refill(facts, ...factsOf(run, chosen));
+  const offered = fixes && run.done !== null;
+  const fixed = (run.state.prefix ?? "").trimEnd().length;
+  const key = JSON.stringify([chosen.tokens, shares, several, offered, fixed]);
+  if (line.dataset.shown === key) return; // what has the focus keeps it
+  line.dataset.shown = key;
+  const begins = starts(grouped, chosen.text);
   const tinted = grouped.map((word, i) => {
     const title = several
       ? `${Math.round(100 * shares[i])} % of ${run.chains.size} ${plural(run.noun)}`
       : null;
-    const shown = html("span", { class: "word", title }, word.text);
+    const name = begins[i] + word.text.length <= fixed ? "word fixed" : "word";
+    const before = chosen.text.slice(0, begins[i]);
+    const shown = offered
+      ? html("button", { type: "button", class: name, title, value: before }, word.text)
+      : html("span", { class: name, title }, word.text);
     return vary(shown, "--share", several ? `${Math.round(100 * shares[i])}%` : "0%");
   });
   line.replaceChildren(...spaced(tinted));
-  refill(facts, ...factsOf(run, chosen));
 }
 
 /** Show the output of one of two strategies, with the words marked that the other's has not. */

@@ -23,9 +23,11 @@ function strategies(run) {
 /** Yield {decoder, name, text, tokens, logProb, search, rescoring, proven} of each strategy in turn. */
 export async function* comparisons(run, signal) {
   const { max_length } = run.options;
+  const { prefix } = run.state;
   for (const { name, body } of strategies(run)) {
     const given = { text: run.text, model: run.start.model, ...body };
     if (max_length !== undefined) given.max_length = max_length;
+    if (prefix) given.prefix = prefix;
     const { results } = await post("v1/decode", given, signal);
     const [result] = results;
     const exact = body.decoder === "exact";

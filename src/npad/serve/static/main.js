@@ -38,6 +38,8 @@ async function search({ entry = false } = {}) {
   if (entry) Object.assign(state, { at: null, pick: null });
   remember(state, entry);
   controls.show(state);
+  byId("beginning").hidden = state.prefix === null;
+  byId("beginning").elements.prefix.value = state.prefix ?? "";
   offerExamples();
   document.title = `${state.text.slice(0, 50)} · npad`;
   const run = new Run(state);
@@ -99,8 +101,10 @@ function nameLanguages() {
   const { source = "", target = "" } = controls.model ?? {};
   view.language = source;
   form.elements.text.lang = source ?? "";
-  const outputs = ["translation", "n-best-rows", "lattice-side-output", "beside-side-output"];
+  const outputs = ["translation", "prefix", "n-best-rows"];
+  outputs.push("lattice-side-output", "beside-side-output");
   for (const id of outputs) byId(id).lang = target ?? "";
+  view.fixes = Boolean(controls.model?.constrains);
 }
 
 /** Say what went wrong; without an output, nothing of the search before stays. */
@@ -127,8 +131,11 @@ function onView(changes) {
 /** The user has changed the model, the decoder or an option, and perhaps the text before. */
 function onControls(name) {
   const typed = form.elements.text.value;
-  if (typed.trim() && typed !== state.text) Object.assign(state, { text: typed, part: null });
+  if (typed.trim() && typed !== state.text) {
+    Object.assign(state, { text: typed, part: null, prefix: null });
+  }
   if (name === "model") {
+    state.prefix = null;
     const { model } = controls;
     const known = examplesOf(model);
     if (model.id === "toy" || (isExample(state.text) && !known.includes(state.text))) {
@@ -139,13 +146,23 @@ function onControls(name) {
 }
 
 function choosePart(part) {
-  state.part = part || null;
+  Object.assign(state, { part: part || null, prefix: null });
   search({ entry: true });
 }
 
 function ask(text) {
-  Object.assign(state, { text, part: null });
+  Object.assign(state, { text, part: null, prefix: null });
   search({ entry: true });
+}
+
+/** Fix what the output begins with, and decode on; null releases it. */
+function fix(prefix) {
+  state.prefix = prefix;
+  search({ entry: true });
+  const field = byId("beginning").elements.prefix;
+  if (prefix === null) byId("translation").focus({ preventScroll: true });
+  else field.focus({ preventScroll: true });
+  field.setSelectionRange(field.value.length, field.value.length);
 }
 
 function offerExamples() {
@@ -201,6 +218,15 @@ form.elements.text.addEventListener("keydown", (event) => {
   event.preventDefault();
   form.requestSubmit();
 });
+byId("translation").addEventListener("click", ({ target }) => {
+  const word = target.closest("button.word");
+  if (word) fix(word.value);
+});
+byId("beginning").addEventListener("submit", (event) => {
+  event.preventDefault();
+  fix(byId("beginning").elements.prefix.value);
+});
+byId("release").addEventListener("click", () => fix(null));
 byId("token").addEventListener("submit", (event) => {
   event.preventDefault();
   keepToken(byId("token").elements.token.value);
@@ -231,6 +257,7 @@ async function begin() {
     byId("take-tour").hidden = !data.some(({ id }) => id === "toy");
     state.text ??= firstText(controls.model);
     nameLanguages();
+    view.changed();
     offerExamples();
     controls.explain((await get("openapi.json")).paths["/v1/decode/stream"]?.get?.parameters);
   } catch (error) {

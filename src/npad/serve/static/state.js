@@ -4,17 +4,19 @@ import { applicable } from "./options.js";
 import { split } from "./sentences.js";
 
 const SEARCH = ["text", "model", "decoder"]; // what is searched; other names are options
+const BEGINNING = "prefix"; // what the output begins with; "" while nothing has been typed
 const BESIDE = "against"; // a second strategy, as a query of its own: decoder=beam&width=5
 const VIEW = ["part", "at", "pick", "tour"]; // numbers: of the sentence, the step, the n-best row, the tour's step
 const MOST = 100; // outputs with their attention
 
-/** Read {text, model, decoder, options, against, part, at, pick, tour}; absent ones are null. */
+/** Read {text, model, decoder, prefix, options, against, part, at, pick, tour}, or null for each. */
 export function fromQuery(query) {
   const parameters = new URLSearchParams(query);
   const state = { options: {} };
-  for (const name of [...SEARCH, BESIDE]) state[name] = parameters.get(name);
+  const names = [...SEARCH, BEGINNING, BESIDE];
+  for (const name of names) state[name] = parameters.get(name);
   for (const [name, value] of parameters) {
-    if (![...SEARCH, BESIDE, ...VIEW].includes(name)) state.options[name] = value;
+    if (![...names, ...VIEW].includes(name)) state.options[name] = value;
   }
   for (const name of VIEW) {
     const number = Number.parseInt(parameters.get(name) ?? "", 10);
@@ -55,13 +57,14 @@ export function besideOf(state) {
   return { ...state, decoder, options };
 }
 
-/** The text, the model, the decoder and its options. */
+/** The text, the model, the decoder and its options, and what the output begins with. */
 function toSearch(state) {
   const query = new URLSearchParams();
   for (const name of SEARCH) {
     if (state[name] !== null) query.set(name, state[name]);
   }
   for (const [name, value] of Object.entries(strategyOf(state))) query.set(name, value);
+  if (state[BEGINNING]) query.set(BEGINNING, state[BEGINNING]);
   return query;
 }
 

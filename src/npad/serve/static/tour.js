@@ -80,6 +80,7 @@ export function stateOf(step) {
     model: "toy",
     decoder,
     options: { ...options },
+    prefix: null,
     against: null,
     part: null,
     at: null,

@@ -22,6 +22,7 @@ export class View {
   /** @param {(changes: object) => void} onView called with the step or the row the user went to */
   constructor(onView) {
     this.onView = onView;
+    this.fixes = false; // whether the model can write on from a given beginning
     this.run = null;
     this.beside = null; // the run of the second strategy
     this.references = [];
@@ -78,6 +79,7 @@ export class View {
       for (const part of [title, line, facts]) part.replaceChildren();
     }
     byId("warning").hidden = true;
+    byId("fix-hint").hidden = true;
     byId("save-data").disabled = true;
   }
 
@@ -147,7 +149,8 @@ export class View {
   #choose(pick) {
     const { run } = this;
     const chosen = run.hypotheses[pick];
-    showAnswer(byId("translation"), byId("translation-facts"), run, pick);
+    showAnswer(byId("translation"), byId("translation-facts"), run, pick, this.fixes);
+    byId("fix-hint").hidden = !this.fixes || !run.done || run.state.prefix !== null;
     byId("verdict").textContent = pick ? "" : verdict(run);
     this.#warn(pick ? "" : doubtOf(run, this.language));
     showNBest(byId("n-best-rows"), run, pick, (row) => this.#pick(row));

@@ -28,6 +28,16 @@ export function words(tokens, marked) {
   return grouped;
 }
 
+/** Where each word begins in the text of the output. */
+export function starts(grouped, text) {
+  let end = 0;
+  return grouped.map((word) => {
+    const start = Math.max(end, text.indexOf(word.text, end));
+    end = start + word.text.length;
+    return start;
+  });
+}
+
 export const sentence = (tokens, marked) =>
   words(tokens, marked)
     .map((word) => word.text)

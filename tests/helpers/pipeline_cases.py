@@ -1,34 +1,15 @@
-"""Shared by the tests of decoding in the background: its fixtures, and models that are watched."""
+"""Shared by the tests of pipelines: an untrained model of texts, and models that are watched."""
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from operator import attrgetter
 
 import pytest
 import torch
 
-import npad
 from npad import NPAD, Beam, Greedy, Noise, Sampling, Translator
 from npad.models.cgru.model import AttentionModel
-from npad.pipelines import pipeline
-from npad.pipelines.overlap import Background
-
-TOY = npad.load("toy")
-
-
-@pytest.fixture
-def overlap(monkeypatch):
-    """Decode in the background, as on a GPU."""
-    monkeypatch.setattr(pipeline, "runner_for", lambda model, ahead: Background())
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left():
-    before = set(threading.enumerate())
-    yield
-    assert set(threading.enumerate()) <= before
 
 
 class Spied:
@@ -46,10 +27,6 @@ class Spied:
 
 def spied(translator, spy):
     return replace(translator, model=Spied(translator.model, spy))
-
-
-def names():
-    return [thread.name for thread in threading.enumerate()]
 
 
 DECODERS = {

@@ -1,4 +1,4 @@
-"""Experiments beyond the paper: equal compute, tempered sampling, other noise, other selectors."""
+"""Sections beyond the paper: equal compute, tempered sampling, other noise, other selectors."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from npad.search.npad import NPAD
 from npad.search.sampling import Sampling
 from npad.selectors import MBR, LengthNormalised, MostProbable, Selector
 from npad.specs import label
+from studies.beyond.bench import BeyondBench, Noisy
 
 TEMPERATURES = (0.3, 0.5, 0.7)
 NOISE_SIGMAS = (*SIGMAS, 1.0)  # σ₀ tried for other noise: schedules that fade sooner need more
@@ -158,7 +159,7 @@ def over_diverse(bench: Bench) -> str:
     return comparison(bench, ("strategy", "η", "σ₀", "chains"), rows)
 
 
-def search_errors(bench: Bench, sentences: int, budget: int) -> str:
+def search_errors(bench: BeyondBench, sentences: int, budget: int) -> str:
     """Format a table of search errors: how often a strategy misses a proven optimum.
 
     Args:
@@ -182,7 +183,9 @@ def search_errors(bench: Bench, sentences: int, budget: int) -> str:
     return markdown_table([proven, "search errors"], rows)
 
 
-def noise_in_training(bench: Bench, sigmas: Sequence[float]) -> str:
+def noise_in_training(
+    bench: BeyondBench, sigmas: Sequence[float], noisy: Noisy | None = None
+) -> str:
     """Format a table of noise σ₀/t in training (rows) against noise in decoding (columns).
 
     This is the paper's first open question. Each model has its own NLL, comparable along a row
@@ -193,7 +196,8 @@ def noise_in_training(bench: Bench, sigmas: Sequence[float]) -> str:
     decoders |= {f"NPAD-10, σ₀ {sigma}": NPAD(Greedy(), 10, Noise(sigma)) for sigma in SIGMAS}
     rows = []
     for training_sigma in (0.0, *sigmas):
-        row = [bench.figures(set_name, decoder, training_sigma) for decoder in decoders.values()]
+        trained = bench.trained_with(training_sigma, noisy)
+        row = [trained.figures(set_name, decoder) for decoder in decoders.values()]
         cells = (" / ".join(quality_cells(bench, figures)) for figures in row)
         rows.append([f"{training_sigma}", *cells])
     return markdown_table([f"σ₀ in training; {set_name}: NLL / BLEU", *decoders], rows)
