@@ -154,6 +154,7 @@ ANOTHER_IS_AS_GOOD = {
         *("MAX_BYTES = 1 << 32", "HEADER_SECONDS = 10.0", "UNKNOWN_BYTES = 0x7FFF0000"),
         "BLOCK_FRAMES = 10_000",
     ),
+    "pipelines/transcription.py": ("max_rows: ClassVar[int] = 256",),
     "scale/formats.py": ("ROWS = 1024", "BLOCK_BYTES = 1 << 20"),
     "scale/manifest.py": ("MAX_ENTRY_BYTES = 1 << 16", "SHOWN = 60"),
     "scale/pool.py": (
@@ -171,7 +172,10 @@ ANOTHER_IS_AS_GOOD = {
     ),
     "serve/service.py": ("PIECE = 65_536",),
     "storage/jsonl.py": ("MAX_LOG_BYTES = 1 << 30",),
-    "storage/marian.py": ("MAX_BYTES = 1 << 30", "MAX_ITEMS = 10_000", "MAX_NAME = 256"),
+    "storage/marian.py": (
+        *("MAX_BYTES = 1 << 30", "MAX_ITEMS = 10_000", "MAX_NAME = 256"),
+        "MAX_SHORTLIST_BYTES = 1 << 28",
+    ),
     "storage/regular.py": ("MAX_JSON_BYTES = 1 << 26",),
     "training/batches.py": ("WINDOW = 100",),
     "training/loop.py": ("REPORT_INTERVAL = 10",),
@@ -254,6 +258,32 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
         "if isinstance(value, str) and value.isdecimal() and len(value) < 10:",
         ("11", "len(value) <= 10"),
         "no parameter may have ten digits, as a number or as a text",
+    ),
+    ("storage/regular.py", "return file.read(max_bytes + 1)", ("2",), LIMIT),
+    ("pipelines/sound.py", "start = file.read(22)", ("23",), LIMIT),
+    (
+        "pipelines/pipeline.py",
+        "return max(1, MAX_CPU_LOGITS // capabilities.vocabulary)",
+        ("2",),
+        SPEED,
+    ),
+    (
+        "training/run.py",
+        'vocabulary = (1, 1) if store is None else store.about["vocabulary"]',
+        ("2",),
+        LIMIT,
+    ),
+    (
+        "serve/server.py",
+        "listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)",
+        ("2",),
+        "any number but 0 sets it",
+    ),
+    (
+        "serve/service.py",
+        'path = brief(request.scope["path"], 100).strip("\'")',
+        ("101",),
+        LIMIT,
     ),
     ("storage/marian.py", "unpacked = file.read(max_bytes + 1)", ("2",), LIMIT),
     (

@@ -107,6 +107,12 @@ def test_alternatives_are_those_of_a_single_window():
 def test_the_defaults_are_whispers():
     heard = Transcriber(transcriber().model, hear, str)
     assert (heard.rate, heard.longest, Timestamps(7).seconds) == (16000, 30.0, 0.02)
+    assert [Timestamps(7).last(t) for t in ((), (1,), (1, 57), (57, 1))] == [
+        0,
+        math.inf,
+        1,
+        math.inf,
+    ]
     for name in ("rate", "longest", "hear"):
         with pytest.raises(InvalidInput, match=f"{name} must be "):
             replace(heard, **{name: 0})

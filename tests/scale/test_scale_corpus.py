@@ -184,8 +184,10 @@ def test_a_text_that_breaks_the_model_fails_alone():
 
 def test_a_setting_that_fails_every_text_stops_at_once(source, tmp_path):
     decoder = NPAD(noise=Noise(0.3, site="nowhere"))
-    with pytest.raises(InvalidInput, match=r"no text can be translated: .*nowhere"):
-        run(source, tmp_path / "out", decoder)
+    (tmp_path / "two").write_text("danke\nna ja\n")
+    for file in (source, tmp_path / "two"):
+        with pytest.raises(InvalidInput, match=r"no text can be translated: .*nowhere"):
+            run(file, tmp_path / f"{file.name}.out", decoder, unit=2)
 
 
 def test_a_later_unit_may_fail_for_one_reason(tmp_path):

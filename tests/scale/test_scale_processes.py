@@ -19,15 +19,17 @@ import torch
 from npad import Greedy, InvalidInput
 from npad.scale import Decoding, ModelSpec, Processes
 from npad.scale.processes import (
+    Process,
     ProcessCrew,
     _interrupts_ignored,
+    _receive,
     available_cpus,
     default_workers,
     on_next_gpu,
     serve,
 )
 from npad.scale.units import units_of
-from npad.scale.worker import CannotLoad, Ready
+from npad.scale.worker import CannotLoad, Died, Ready
 from runs import lines
 from scale_cases import (
     SPEC,
@@ -190,6 +192,12 @@ def test_a_process_is_starting_while_it_lives(monkeypatch):
     for count, expected_count in ((None, 1), (3, 3)):
         monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
         assert available_cpus() == expected_count
+
+
+@pytest.mark.parametrize(("code", "reason"), [(None, "its pipe ended"), (3, "exit code 3")])
+def test_a_dead_worker_is_told_by_its_exit_code(code, reason):
+    process = SimpleNamespace(join=lambda seconds: None, exitcode=code)
+    assert _receive(Process(process, Driver())) == Died(reason)
 
 
 @pytest.mark.parametrize(("workers", "threads"), [(1, 5), (2, 2), (3, 1), (9, 1)])

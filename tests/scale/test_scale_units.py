@@ -174,6 +174,12 @@ def test_chains_are_divided_without_a_confidence_of_the_whole():
         list(units_of(["a"], decoding, 1, chain_parts=2))
 
 
+@pytest.mark.parametrize("parts", [0, 5])
+def test_parts_of_chains_are_one_at_least_and_as_many_as_chains_at_most(parts):
+    with pytest.raises(InvalidInput, match=r"chain parts must be|need NPAD with at least 5 chains"):
+        chain_ranges(NPAD(chains=4), parts)
+
+
 def test_a_distributed_translator_needs_workers():
     translator = npad.load("toy")
     values = {field.name: getattr(translator, field.name) for field in fields(translator)}

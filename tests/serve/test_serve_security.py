@@ -231,6 +231,7 @@ def test_limits_change_by_name():
     ("name", "shown"),
     [
         ("en-de", "en-de"),
+        ("hf:a/b", "hf:a/b"),
         ("/home/me/runs/en-cs", "en-cs"),
         ("runs/en-cs/", "en-cs"),
         ("hf:Helsinki-NLP/opus-mt-en-de", "hf:Helsinki-NLP/opus-mt-en-de"),

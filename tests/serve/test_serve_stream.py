@@ -264,6 +264,7 @@ def told(model, options, text=TOY_TEXT):
 
 
 CLEAN = ["chain 0: 5, 1", "best 0 of 1: 5"]
+TWO = "round 1 1:6 2:7 3:8 4:9 5:10 6:11 7:12"
 CHAINS = [*CLEAN, "round 1 1:7 2:9 3:11 4:13 5:15 6:17 7:19", "chain 1: 7, 1"]
 
 
@@ -271,6 +272,10 @@ CHAINS = [*CLEAN, "round 1 1:7 2:9 3:11 4:13 5:15 6:17 7:19", "chain 1: 7, 1"]
     ("options", "expected"),
     [
         ({"chains": 1}, ["round 0 1:1 2:2 3:3 4:4 5:5", *CLEAN, "done: 5 + 5, [[0]]"]),
+        (
+            {"chains": 2},
+            [*CHAINS[:2], TWO, CHAINS[3], "best 1 of 2: 12", "done: 12 + 12, [[1], [0]]"],
+        ),
         (
             {"chains": 3, "nbest": 2},
             [*CHAINS, "best 1 of 2: 12", "chain 2: 5, 1", "done: 19 + 19, [[1], [0]]"],
