@@ -17,12 +17,14 @@ from studies.confidence.tasks import SELECTORS
 SHORT = {
     "speech": "Speech",
     "en-de": "English to German",
+    "en-cs": "English to Czech",
     "en-pt": "English to Portuguese",
     "en-pt medical": "Medical texts",
 }
 TITLES = {
     "speech": "Speech: Whisper tiny.en, noisy strings of digits",
     "en-de": "English to German: the shipped model, Tatoeba",
+    "en-cs": "English to Czech: a model of 1,028 units, Multi30k",
     "en-pt": "English to Portuguese: Firefox's model, Tatoeba",
     "en-pt medical": "English to Portuguese: Firefox's model, TICO-19 (choices made on Tatoeba)",
 }
@@ -41,6 +43,7 @@ LEAD = """How far can an output be trusted, and does it pay to decode only the d
 
 ```
 python -m studies.confidence.decoding de.jsonl.gz --data tatoeba-en-de --model en-de
+python -m studies.confidence.decoding cs.jsonl.gz --data multi30k-en-cs --model run --device cuda
 python -m studies.confidence.decoding pt.jsonl.gz --data en-pt --model firefox-en-pt
 python -m studies.confidence docs/results/confidence --translations de.jsonl.gz pt.jsonl.gz \\
     --speech docs/results/whisper/hypotheses.jsonl.xz
@@ -55,8 +58,9 @@ error on held-out folds of validation data; all figures are of test data. Bracke
 intervals of a paired bootstrap; recordings of the same string are drawn together.
 
 Model calls include re-scoring. For speech they were not recorded by recording: those of a set are
-shared among its recordings by the length of the longest candidate. Captions and Multi30k are
-missing: there were no trained weights.
+shared among its recordings by the length of the longest candidate. English to Czech was decoded on
+a GPU, where up to seven idle steps of a search count and re-scoring is as many calls as the chains.
+Captions are missing: there were no trained weights.
 """
 
 
