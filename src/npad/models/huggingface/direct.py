@@ -231,8 +231,6 @@ class PromptedLayer:
 
     def __init__(self, layer: Any, products: Products) -> None:
         own, dense = layer.self_attn, layer.mlp
-        if hasattr(own, "q_norm"):
-            raise AttributeError("it has a norm of its queries")
         self.own: Function = products.of(own.q_proj, own.k_proj, own.v_proj).forward
         self.own_output: Function = products.of(own.o_proj).forward
         self.inner: Function = products.of(dense.gate_proj, dense.up_proj).forward
