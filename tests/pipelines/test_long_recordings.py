@@ -82,10 +82,10 @@ def test_a_recording_is_finished_if_all_of_its_windows_are():
 
 
 def test_confidence_is_the_mean_of_the_windows_that_have_one_weighted_by_words():
-    told = [("a b", 90.0, "s", False), ("c d e", None, "", True), ("", 0.0, "t", False)]
+    given = [("a b", 90.0, "s", False), ("c d e", None, "", True), ("", 0.0, "t", False)]
     pieces = [
         Piece(None, 0, outcome=Output(t, -1.0, Hypothesis((), -1.0, True), "", (), c, s, d))
-        for t, c, s, d in told
+        for t, c, s, d in given
     ]
     for chosen, expected in (
         (pieces, (67.5, "s", True)),

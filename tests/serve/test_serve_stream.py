@@ -238,7 +238,7 @@ def test_tokenizers_are_called_in_the_models_thread():
     assert threads == {"npad mine"}
 
 
-def told(model, options, text=TOY_TEXT):
+def reported(model, options, text=TOY_TEXT):
     """The events of a request without a server; the steps of each round in one line."""
     events, lines = [], []
     emit = lambda name, data: events.append(Event(name, data))  # noqa: E731
@@ -303,7 +303,7 @@ CHAINS = [*CLEAN, "round 1 1:7 2:9 3:11 4:13 5:15 6:17 7:19", "chain 1: 7, 1"]
     ids=str,
 )
 def test_events_name_rounds_chains_and_model_calls(options, expected):
-    events, lines = told(toy_model(), options)
+    events, lines = reported(toy_model(), options)
     assert lines == expected
     last = named(events, "best")[-1]
     done = events[-1].data
@@ -317,7 +317,7 @@ def test_a_window_of_steps_is_shown_step_by_step(shipped, monkeypatch, options):
     collected = []
     for window in (1, 3):
         monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda _, n=window: n)
-        steps = named(told(shipped, options, TEXT)[0], "step")
+        steps = named(reported(shipped, options, TEXT)[0], "step")
         rounds = {step["round"] for step in steps}
         assert rounds == ({1} if "chains" in options else {0, 1})
         collected.append([step["prefixes"] for step in steps if step["round"] == max(rounds)])
