@@ -18,6 +18,7 @@ from constraint_cases import EOS, Start, allowed, pieces, vocabulary_of
 from npad import InvalidInput
 from npad.constraints import Grammar, Without
 from npad.constraints.kinds import Context, constrained
+from npad.engine.cost import count_calls
 
 pytest.importorskip("llguidance")
 WORDS = ["ab", "aab", "bAa", "A", "ab ab", "1_"]
@@ -94,7 +95,7 @@ def test_the_masks_of_all_rows_are_computed_in_one_call(decoder, monkeypatch):
     counted = lambda *given: rows.append(len(given[1])) or fill(*given)  # noqa: E731
     monkeypatch.setattr(numpy, "fill_next_token_bitmask_par", counted)
     translator, texts = npad.load("en-de"), ["One.", "It was in 1990.", "He left on 5 May 1987."]
-    with npad.engine.cost.count_calls() as calls:
+    with count_calls() as calls:
         translator.translate(texts, decoder, constraint=DATE)
     assert max(rows) > 1
     assert sum(rows) <= calls.search
