@@ -292,8 +292,11 @@ class Wrapper(Generic[State]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The wrapped model's capabilities, without those that take the wrapped model's states."""
-        inner = Capabilities.of(self.model)
+        """The wrapped model's capabilities, as this one changes them."""
+        return self.capabilities_over(Capabilities.of(self.model))
+
+    def capabilities_over(self, inner: Capabilities) -> Capabilities:
+        """Return capabilities without those that take the wrapped model's states."""
         return replace(
             inner,
             name=name_of(self),

@@ -119,7 +119,11 @@ class Experiment:
             found = words(reference)
             for word in {word.lower() for word in words(source)} & self.options.keys():
                 counts[word].update(found.intersection(self.options[word]))
-        pairs = {word: own.most_common(1)[0][0] for word, own in counts.items() if own}
+        pairs = {  # of equal counts the last by name, so that all runs agree
+            word: max(own, key=lambda target: (own[target], target))
+            for word, own in counts.items()
+            if own
+        }
         self.terms = Terms(tuple(sorted(pairs.items())))
         kept = [
             (source, reference)

@@ -6,6 +6,7 @@ for each state where every token leads, for forbidden phrases. A step looks up r
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from npad.constraints.constrained import Rule
 from npad.engine.cuda_graphs import bucket
 from npad.engine.pytree import tree_map
 from npad.errors import InvalidInput
-from npad.model import Capabilities
+from npad.model import device_of
 from npad.rows import IntArray, argsort_rows, run_starts
 
 FREE, DEAD, ROOT = 0, 1, 2  # states: everything may follow; nothing may; where a list begins
@@ -113,6 +114,7 @@ class Automaton(Rule):
         label: for messages and signatures.
         finishes: whether an output must end to be allowed; one cut at max_length is then refused.
         large: whether it is kept in place.
+        decided: allowed tokens after which an output satisfies it.
     """
 
     masks = True
@@ -124,11 +126,12 @@ class Automaton(Rule):
         label: str,
         finishes: bool = False,
         large: bool = False,
+        decided: int = sys.maxsize,
     ) -> None:
         self.tables = Tables.of(edges, int if large else bucket)
         self.largest, self.starts, self.large = int(edges.tokens.max(initial=0)), starts, large
         self.finishes, self.judges = finishes, not finishes
-        self._label = label
+        self._label, self.decided = label, decided
         self._on: dict[torch.device, Tables] = {}
 
     @property
@@ -144,10 +147,10 @@ class Automaton(Rule):
             raise InvalidInput(
                 f"there are {len(starts)} prefixes for {len(source)} sentences; give one for each"
             )
-        capabilities = Capabilities.of(model)
-        self._ensure_within(capabilities.vocabulary)
-        tables = None if self.large else self._tables_on(capabilities.device)
-        return Followed(torch.tensor(starts, device=capabilities.device), tables)
+        self._ensure_within(getattr(model, "vocabulary", None))
+        device = device_of(model)
+        tables = None if self.large else self._tables_on(device)
+        return Followed(torch.tensor(starts, device=device), tables)
 
     def read(self, memory: Followed, tokens: Tensor) -> Followed:
         states = memory.states

@@ -6,6 +6,7 @@ The rules constrain the search; the scores of hypotheses are those of the model 
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -29,6 +30,7 @@ class Rule:
     masks = False  # it only forbids tokens: all other scores stay the model's
     finishes = False  # an output cut at max_length breaks it
     judges = False  # `met` tells which outputs keep it
+    decided = sys.maxsize  # outputs of so many allowed tokens keep it
     soft = False  # outputs that break it rank below the others; other rules allow none
 
     @property
@@ -64,7 +66,7 @@ class Rule:
         raise NotImplementedError
 
     def met(self, memory: Any) -> Tensor:
-        """Return whether outputs [rows] keep a rule that `judges`, whatever they go on with."""
+        """Return whether outputs [rows] keep a rule that `judges`, whatever they continue with."""
         raise NotImplementedError
 
     def progress(self, memory: Any) -> Any:
@@ -121,7 +123,8 @@ class Constrained(Judged):
         self.rules: tuple[Rule, ...] = tuple(chain.from_iterable(bound))
         self.normalised, self.name = normalised, name_of(model)
         self.judged = judged
-        self._log_probs = Capabilities.of(model).normalised
+        inner = Capabilities.of(model)
+        self._log_probs, self._settle = inner.normalised, inner.settle
         self._soft = [i for i, rule in enumerate(self.rules) if rule.soft]
         self._key = model, normalised, tuple(rule.key() for rule in self.rules)
 
@@ -132,9 +135,8 @@ class Constrained(Judged):
     def __hash__(self) -> int:
         return hash(self._key)
 
-    @property
-    def capabilities(self) -> Capabilities:
-        inner, judged = Capabilities.of(self.model), super().capabilities
+    def capabilities_over(self, inner: Capabilities) -> Capabilities:
+        judged = super().capabilities_over(inner)
         labels = [inner.constraint, *(rule.label for rule in self.rules)]
         return replace(
             judged,
@@ -181,20 +183,20 @@ class Constrained(Judged):
             hypotheses: what a search found, on the CPU, best first.
         """
         kept = hypotheses.exists & (hypotheses.log_prob > -torch.inf)
+        cut = ~hypotheses.finished
         met = torch.ones_like(kept) if hypotheses.met is None else hypotheses.met
         for rule, memory in zip(self.rules, state.memories, strict=True):
             if rule.finishes:
                 kept = kept & hypotheses.finished
             if rule.soft:
                 met = met & judged_by(rule, memory, hypotheses)
-            elif rule.judges and not hypotheses.finished.all():
+            elif rule.judges and bool((cut & (hypotheses.lengths < rule.decided)).any()):
                 kept = kept & judged_by(rule, memory, hypotheses)
         whole = bool((kept & met).all())
         lengths = hypotheses.lengths if whole else hypotheses.lengths.masked_fill(~kept, -1)
         hypotheses = replace(hypotheses, lengths=lengths, met=met)
-        inner = Capabilities.of(self.model).settle
-        if inner is not None:
-            hypotheses = inner(state.inner, hypotheses)
+        if self._settle is not None:
+            hypotheses = self._settle(state.inner, hypotheses)
         return hypotheses if whole else hypotheses.best_first()
 
     def progress(self, state: ConstrainedState) -> Any:

@@ -125,7 +125,7 @@ def prefix_rule(prefixes: Sequence[Phrase], vocabulary: Vocabulary | None) -> Au
             waiting.append(rest)
         return states[rest]
 
-    starts = []
+    starts, decided = [], 0
     for number, prefix in enumerate(prefixes):
         tokens: Sequence[int] = ()
         rest = b""
@@ -133,6 +133,7 @@ def prefix_rule(prefixes: Sequence[Phrase], vocabulary: Vocabulary | None) -> Au
             tokens = prefix
         elif prefix:
             tokens, rest = needed(vocabulary, "a prefix").split(prefix)
+        decided = max(decided, len(tokens) + len(rest))  # each token writes a byte or more
         chain = [states.setdefault((number, i), ROOT + len(states)) for i in range(len(tokens))]
         chain.append(state_of(rest))
         starts.append(chain[0])
@@ -144,7 +145,8 @@ def prefix_rule(prefixes: Sequence[Phrase], vocabulary: Vocabulary | None) -> Au
         triples.append(([states[rest]] * len(spelled), [token for token, _ in spelled], lefts))
     label = f"prefix({shown(prefixes[0])})" if len(prefixes) == 1 else "prefix"
     edges = edges_of([[np.array(x, dtype=np.int64) for x in triple] for triple in triples])
-    return Automaton(edges, starts if len(starts) > 1 else starts[0], label)
+    own = starts if len(starts) > 1 else starts[0]
+    return Automaton(edges, own, label, decided=decided)
 
 
 @dataclass(frozen=True)

@@ -205,7 +205,8 @@ class Table(Rule):
 
     def __init__(self, leads: NDArray[Any], not_end: NDArray[Any], start: int, label: str) -> None:
         self.first, self._label = start, label
-        self.leads, self.not_end = torch.from_numpy(leads), torch.from_numpy(not_end)
+        self.leads = torch.from_numpy(np.ascontiguousarray(leads))
+        self.not_end = torch.from_numpy(not_end)
         self._on: dict[Any, tuple[Tensor, Tensor]] = {}
 
     @property
@@ -217,7 +218,9 @@ class Table(Rule):
 
     def read(self, memory: Tensor, tokens: Tensor) -> Tensor:
         leads = self._tensors("leads", tokens.device, lambda: (self.leads, self.leads[:1]))[0]
-        after = leads[memory, tokens.clamp(max=leads.shape[1] - 1)]
+        size = leads.shape[1]
+        places = torch.add(tokens.clamp(max=size - 1), memory, alpha=size)
+        after = leads.flatten().index_select(0, places)
         return after.clamp(min=0).long()  # a forbidden token is read where nothing else is possible
 
     def apply(self, scores: Tensor, memory: Tensor, eos: int, first: bool) -> Tensor:
@@ -231,7 +234,7 @@ class Table(Rule):
             return forbidden, forbidden.any(1)
 
         forbidden, restricts = self._tensors((size, eos), scores.device, masks)
-        if scores.is_cpu and not restricts[memory].any():
+        if scores.is_cpu and not restricts.index_select(0, memory).any():
             return scores
         return scores.masked_fill(forbidden[memory], -torch.inf)
 

@@ -50,11 +50,9 @@ class Clean(Wrapper[Any]):
 class Judged(Wrapper[Any]):
     """A model whose `step` returns changed scores. Hypotheses get those of the wrapped model."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        inner = Capabilities.of(self.model)
+    def capabilities_over(self, inner: Capabilities) -> Capabilities:
         return replace(
-            super().capabilities,
+            super().capabilities_over(inner),
             judge=Clean(self.model if inner.judge is None else inner.judge),
             modified_scores=True,
             capturable=inner.capturable,
