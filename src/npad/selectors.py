@@ -253,7 +253,8 @@ def weights_of(
     if by == "probability" and best > -math.inf:
         lengths = [max(1, len(h.tokens) + h.finished) for h in hypotheses]
         pairs = zip(hypotheses, lengths, strict=True)
-        logs = [LengthNormalised(alpha).score(h.log_prob, length) for h, length in pairs]
+        score = LengthNormalised(alpha).score
+        logs = [score(h.log_prob, length) for h, length in pairs]
         copies = Counter((h.tokens, h.finished) for h in hypotheses)
         raw = [
             math.exp(log - max(logs)) / copies[h.tokens, h.finished]

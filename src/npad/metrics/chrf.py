@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,21 +56,39 @@ class Chrf(Metric):
         return str(metric.get_signature())
 
 
+class Ngrams(NamedTuple):
+    """The n-grams of a text, of one n."""
+
+    total: int
+    distinct: frozenset[str]
+    repeated: dict[str, int]  # those that occur several times, and how often
+
+    def common(self, other: Ngrams) -> int:
+        """Return how many n-grams two texts share. Most occur once, so sets count them."""
+        repeated = self.repeated.keys() & other.repeated.keys()
+        more = sum(min(self.repeated[gram], other.repeated[gram]) - 1 for gram in repeated)
+        return len(self.distinct & other.distinct) + more
+
+
 @lru_cache(maxsize=1 << 12)  # several signals compare the same texts
 def _count(text: str, reference: str) -> tuple[int, ...]:
-    output, expected = _ngrams(text), _ngrams(reference)
-    common = [(a & b).total() for a, b in zip(output, expected, strict=True)]
-    totals = [ngrams.total() for ngrams in output]
+    pairs = list(zip(_ngrams(text), _ngrams(reference), strict=True))
     # As sacrebleu: an order that the reference does not have is not counted in the output.
-    in_output = [n if ngrams else 0 for n, ngrams in zip(totals, expected, strict=True)]
-    in_reference = [ngrams.total() for ngrams in expected]
-    return (*in_output, *in_reference, *common, totals[0], in_reference[0])
+    in_output = [output.total if expected.total else 0 for output, expected in pairs]
+    in_reference = [expected.total for _, expected in pairs]
+    common = [output.common(expected) for output, expected in pairs]
+    return (*in_output, *in_reference, *common, pairs[0][0].total, in_reference[0])
 
 
 @lru_cache(maxsize=1 << 12)  # a text is compared with many others
-def _ngrams(text: str) -> tuple[Counter[str], ...]:
+def _ngrams(text: str) -> tuple[Ngrams, ...]:
     letters = "".join(text.split())
-    return tuple(
-        Counter(letters[i : i + n] for i in range(len(letters) - n + 1))
-        for n in range(1, ORDER + 1)
-    )
+    grams, every = list(letters), []
+    for n in range(1, ORDER + 1):
+        if n > 1:
+            grams = list(map(operator.add, grams, letters[n - 1 :]))
+        distinct, repeated = frozenset(grams), {}
+        if len(distinct) < len(grams):
+            repeated = {gram: count for gram, count in Counter(grams).items() if count > 1}
+        every.append(Ngrams(len(grams), distinct, repeated))
+    return tuple(every)
