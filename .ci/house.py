@@ -19,9 +19,9 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/npad"
 # What each figure may be, and why it is counted.
 LIMITS = {
-    "lines in the package": 42_750,  # what a newcomer could have to read
+    "lines in the package": 42_800,  # what a newcomer could have to read
     "files in the package": 242,
-    "lines of tests": 34_850,  # they are read and run as well
+    "lines of tests": 35_800,  # they are read and run as well
     "class names defined more than once": 0,  # one name, one idea
     "modules with a single importer": 43,  # a part of that importer, until a second one needs it
     "functions taking max_length and max_rows": 8,  # npad.Decoding holds both

@@ -465,22 +465,23 @@ def ensure_logits(model: Any, logits: object, rows: int, vocabulary: int | None 
     Raises:
         ModelError: the logits have the wrong type or shape.
     """
-    name = name_of(model)
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
-        raise ModelError(f"{name}.step must return floating-point logits [rows, V], not {kind}")
+        rule = "must return floating-point logits [rows, V]"
+        raise ModelError(f"{name_of(model)}.step {rule}, not {kind}")
     if logits.dim() != 2 or logits.shape[0] != rows or logits.shape[1] < 1:
         raise ModelError(
-            f"{name}.step returned logits of shape {list(logits.shape)} for {rows} rows; "
+            f"{name_of(model)}.step returned logits of shape {list(logits.shape)} for {rows} rows; "
             f"they must be [{rows}, V]"
         )
     if vocabulary is not None and logits.shape[1] != vocabulary:
         raise ModelError(
-            f"{name}.step returned {logits.shape[1]} logits per row, and {vocabulary} before"
+            f"{name_of(model)}.step returned {logits.shape[1]} logits per row, "
+            f"and {vocabulary} before"
         )
     if not 0 <= model.special.eos < logits.shape[1]:
         raise ModelError(
             f"the end token {model.special.eos} is not among the {logits.shape[1]} tokens that "
-            f"{name} predicts, so no hypothesis could end"
+            f"{name_of(model)} predicts, so no hypothesis could end"
         )
     return logits

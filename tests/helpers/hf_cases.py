@@ -39,7 +39,7 @@ CONFIGS = {
     "t5": (
         T5ForConditionalGeneration,
         T5Config,
-        {"vocab_size": V, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
+        {"vocab_size": V, "d_model": 16, "d_kv": 12, "d_ff": 32, "num_layers": 2, "num_heads": 2}
         | {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1},
     ),
     "bart": (BartForConditionalGeneration, BartConfig, BART),
@@ -65,7 +65,8 @@ CONFIGS = {
     ),
 }
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11], [12], [13, 14, 15]]
-kinds = pytest.mark.parametrize("kind", CONFIGS)
+kinds = pytest.mark.parametrize("kind", [*CONFIGS])
+CONFIGS["gated t5"] = (*CONFIGS["t5"][:2], CONFIGS["t5"][2] | {"feed_forward_proj": "gated-gelu"})
 
 
 def build(kind: str, dtype=torch.float64):

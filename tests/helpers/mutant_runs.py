@@ -116,7 +116,7 @@ def run_tests(mutant: Mutant, folder: Path, durations: dict[str, float], limit: 
     if mutant.old:
         return int(pytest.main([*options, *durations], plugins=[Watch(folder, durations)]))
     tests = [f"tests/{name}" for name in mutant.tests]
-    modules = [f for f, names in mutations.AREAS.items() if set(mutant.tests) <= set(names)]
+    modules = modules_of(mutant)
     include = [str(mutations.SOURCE / module) for module in modules]
     measured = coverage.Coverage(data_file=None, config_file=False, include=include)
     measured.start()
@@ -128,6 +128,11 @@ def run_tests(mutant: Mutant, folder: Path, durations: dict[str, float], limit: 
     }
     (folder / "reached").write_text(json.dumps(reached))
     return code
+
+
+def modules_of(control: Mutant) -> list[str]:
+    """Return the modules whose lines the tests of an unchanged module are measured on."""
+    return [f for f, names in mutations.AREAS.items() if set(control.tests) <= set(names)]
 
 
 @dataclass
@@ -202,8 +207,13 @@ def record_of(mutant: Mutant, outcome: str, by: str = "", seconds: float = 0) ->
 
 
 def digest(mutant: Mutant, killed_by: str) -> str:
-    """Return a digest of what an outcome rests on: the module, and the tests that decided it."""
+    """Return a digest of what an outcome rests on: the module, and the tests that decided it.
+
+    What an unchanged module reaches is of the modules that the table gives its tests.
+    """
     tests = [killed_by.split("::")[0]] if killed_by else [f"tests/{name}" for name in mutant.tests]
     modules = [mutations.SOURCE / mutant.file] if mutant.old else mutations.SOURCE.rglob("*.py")
     paths = [*sorted(modules), *(mutations.ROOT / name for name in tests)]
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()[:16]
+    content = [path.read_bytes() for path in paths]
+    content += [] if mutant.old else [name.encode() for name in modules_of(mutant)]
+    return hashlib.sha256(b"\0".join(content)).hexdigest()[:16]

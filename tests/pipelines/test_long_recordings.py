@@ -81,6 +81,21 @@ def test_a_recording_is_finished_if_all_of_its_windows_are():
     assert sum(seconds) == pytest.approx(9, abs=1)
 
 
+def test_confidence_is_the_mean_of_the_windows_that_have_one_weighted_by_words():
+    given = [("a b", 90.0, "s", False), ("c d e", None, "", True), ("", 0.0, "t", False)]
+    pieces = [
+        Piece(None, 0, outcome=Output(t, -1.0, Hypothesis((), -1.0, True), "", (), c, s, d))
+        for t, c, s, d in given
+    ]
+    for chosen, expected in (
+        (pieces, (67.5, "s", True)),
+        (pieces[::2], (67.5, "s", False)),
+        (pieces[1:2], (None, "", True)),
+    ):
+        joined = transcriber()._joined(chosen, "greedy")
+        assert (joined.confidence, joined.signal, joined.doubtful) == expected
+
+
 def test_alternatives_are_those_of_a_single_window():
     short, long = transcriber().stream(noises(1, 5), Beam(3, nbest=3))
     assert len(short.windows) == 1
@@ -92,7 +107,13 @@ def test_alternatives_are_those_of_a_single_window():
 def test_the_defaults_are_whispers():
     heard = Transcriber(transcriber().model, hear, str)
     assert (heard.rate, heard.longest, Timestamps(7).seconds) == (16000, 30.0, 0.02)
-    for name in ("rate", "longest"):
+    assert [Timestamps(7).last(t) for t in ((), (1,), (1, 57), (57, 1))] == [
+        0,
+        math.inf,
+        1,
+        math.inf,
+    ]
+    for name in ("rate", "longest", "hear"):
         with pytest.raises(InvalidInput, match=f"{name} must be "):
             replace(heard, **{name: 0})
 

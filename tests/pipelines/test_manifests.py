@@ -68,9 +68,10 @@ def test_a_truncated_archive_is_one_line(tmp_path, mode, share):
     path = archive(tmp_path / "tar", mode)
     data = path.read_bytes()
     path.write_bytes(data[: int(share * len(data))])
-    with pytest.raises(InvalidInput, match="tar") as refused:
-        list(read_files(path, FILES))
-    assert "\n" not in str(refused.value)
+    for names in (FILES, ["b.wav"])[: 1 + (mode == "w")]:  # it is cut within b.wav
+        with pytest.raises(InvalidInput, match="tar") as refused:
+            list(read_files(path, names))
+        assert "\n" not in str(refused.value)
 
 
 def test_files_that_are_no_archive_and_huge_members_are_refused(tmp_path, monkeypatch):

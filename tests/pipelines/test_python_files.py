@@ -12,7 +12,9 @@ import npad as library
 from npad import InvalidInput
 from npad.cli.own_parts import register_own_parts
 from npad.distributions import DISTRIBUTIONS
+from npad.pipelines.loading import load_as
 from npad.pipelines.names import ModelReference, PythonName
+from npad.pipelines.transcription import Transcriber
 from npad.schedules import SCHEDULES
 from npad.search.registry import DECODERS, SELECTORS
 from runs import npad
@@ -382,3 +384,12 @@ def test_a_decoder_of_a_file_is_explained_as_others_are(file, npad_here):
 def test_a_name_is_a_text_or_a_path(name):
     with pytest.raises(InvalidInput, match="name must be"):
         ModelReference.parse(name)
+
+
+def test_a_file_of_another_kind_of_model_is_named_by_what_it_reads(tmp_path):
+    text = "from npad.models import toy\nfrom npad.pipelines.transcription import Transcriber\n"
+    (tmp_path / "my.py").write_text(text + "ear = Transcriber(toy.model(), list, str)\n")
+    name = f"{tmp_path}/my.py:ear"
+    assert isinstance(load_as(Transcriber, name), Transcriber)
+    with pytest.raises(InvalidInput, match="is a model of sounds, not of texts; use it with npad"):
+        load_as(library.Translator, name)

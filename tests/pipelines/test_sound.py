@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import wave
 
 import numpy as np
 import pytest
@@ -31,6 +33,34 @@ def test_there_is_a_frame_per_ten_milliseconds():
     assert log_mel(tone(440, 0.101), RATE, 20).shape == (11, 20)
     assert log_mel(torch.zeros(0), RATE).shape == (1, 40)
     assert log_mel(torch.randn(44_100), 44_100, 80).shape == (100, 80)
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (b"", True),
+        (b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\1\0", True),
+        (b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\3\0", False),  # of floating-point samples
+        (b"RIFF\0\0\0\0WAVELIST\x10\0\0\0\3\0", True),
+        (b"RIFF\0\0\0\0AVI fmt \x10\0\0\0\1\0", False),
+        (b"RIFX\0\0\0\0WAVEfmt \x10\0\0\0\1\0", False),
+    ],
+)
+def test_the_start_of_a_file_says_whether_it_is_wav(start, expected):
+    file = io.BytesIO(start + b"rest" * bool(start))
+    assert (sound._is_wav(file), file.tell()) == (expected, 0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_samples_of_every_size_are_read(size):
+    content, numbers = io.BytesIO(), [0, 1, -1, 2 ** (8 * size - 1) - 1, -(2 ** (8 * size - 1))]
+    with wave.open(content, "wb") as file:
+        file.setparams((1, size, RATE, 0, "NONE", ""))
+        shifted = [number + 128 * (size == 1) for number in numbers]  # of one byte: unsigned
+        file.writeframes(b"".join(n.to_bytes(size, "little", signed=size > 1) for n in shifted))
+    content.seek(0)
+    expected = torch.tensor(numbers, dtype=torch.float64) / 2 ** (8 * size - 1)
+    torch.testing.assert_close(sound.read_wav(content, "it", RATE), expected.float())
 
 
 def test_loudness_changes_nothing():

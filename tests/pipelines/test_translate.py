@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,8 +16,10 @@ import npad
 from cases import Small, counting_tokeniser, one_warning
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise
 from npad.errors import OutOfMemory
+from npad.hypotheses import Hypothesis
+from npad.pipelines import writers
 from npad.pipelines.names import ModelReference
-from npad.pipelines.outputs import TooLong
+from npad.pipelines.outputs import Output, TooLong, Window
 from npad.search.request import Decoding
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN
 from pipeline_cases import sentences, spied, untrained
@@ -202,6 +205,10 @@ MISTAKES = {
     "source 2 has 5 tokens and 4 tokens are allowed; split it": lambda: replace(
         TOY, longest=4
     ).ensure_lengths(["dank", "danke"], "source"),
+    "text 2 has 5 tokens and 4 tokens are allowed; split it": lambda: replace(TOY, longest=4).score(
+        ["dank", "danke"], ["thanks", "thanks"]
+    ),
+    r"'\\ud83d' holds half a surrogate pair, which is not text": lambda: TOY.translate(["\ud83d"]),
     "there is no model en-xx": lambda: npad.load("en-xx"),
     "hf: needs a model's name or folder": lambda: npad.load("hf:"),
     "device must be cpu, cuda or auto, not 'abacus'": lambda: npad.load("en-de", "abacus"),
@@ -228,4 +235,41 @@ def test_model_names_are_parsed():
     assert ModelReference.parse("en-de").folder.is_dir()
     assert ModelReference.parse("runs/x").folder == Path("runs/x")
     assert ModelReference.parse(Path("runs/x")).folder == Path("runs/x")
-    assert ModelReference.parse("hf:a/b:eng-deu").pretrained == "a/b:eng-deu"
+    for name, fields in {
+        "hf:a/b:eng-deu": {"pretrained": "a/b:eng-deu"},
+        "chat:a/b": {"pretrained": "a/b", "chat": True},
+        "firefox:a/b": {"firefox": Path("a/b")},
+        "shortlist:a/b": {"firefox": Path("a/b"), "shortlist": True},
+    }.items():
+        assert ModelReference.parse(name) == ModelReference(name, **fields)
+
+
+def test_outputs_are_written_with_their_alternatives():
+    second = Hypothesis((3,), -2.25, False, chain=2, noisy_log_prob=-2.0)
+    others = (Output("a | b\nc", -2.0, second, ""), Output("ü", -2.25, second, ""))
+    first = Hypothesis((1, 2), -1.5, True)
+    best = Output("a | b\nc", -1.5, first, "beam", others, 50.0, "s", doubtful=True)
+    assert writers.as_text(3, "x", best, 2) == "a | b c\n"
+    assert writers.as_manifest(3, "x\x1b", best, 2) == "x\\x1b\ta | b c\n"
+    lines = [
+        "3 ||| a &#124; b c ||| logp= -1.5 length= 2 confidence:s= 50 ||| -1.500000\n",
+        "3 ||| ü ||| logp= -2.25 length= 1 noisy= -2 chain= 2 ||| -2.250000\n",
+    ]
+    assert writers.as_moses(3, "x", best, 1) == lines[0]
+    assert writers.as_moses(3, "x", best, 9) == "".join(lines)
+    (one,), (other,) = (
+        [{"text": text, "log_prob": p, "noisy_log_prob": n, "chain": chain, "finished": end}]
+        for text, p, n, chain, end in (
+            ("a | b\nc", -1.5, None, 0, True),
+            ("ü", -2.25, -2.0, 2, False),
+        )
+    )
+    trust = {"confidence": 50.0, "signal": "s", "doubtful": True, "signature": "beam"}
+    record = {"id": 3, "source": "é"} | one | trust
+    assert writers.as_record(3, "é", best) == record
+    for nbest, more in ((1, {}), (2, {"alternatives": [other]})):
+        line = writers.as_json(3, "é", best, nbest)
+        assert (json.loads(line), line[-2:], "é" in line) == (record | more, "}\n", True)
+    windows = (Window(0.0, 1.0, best), Window(1.0, 2.0, best))
+    together = writers.as_windows(3, "é", replace(best, windows=windows), 1)
+    assert together == 2 * writers.as_json(3, "é", best, 1)

@@ -184,8 +184,18 @@ def test_a_text_that_breaks_the_model_fails_alone():
 
 def test_a_setting_that_fails_every_text_stops_at_once(source, tmp_path):
     decoder = NPAD(noise=Noise(0.3, site="nowhere"))
-    with pytest.raises(InvalidInput, match=r"no text can be translated: .*nowhere"):
-        run(source, tmp_path / "out", decoder)
+    (tmp_path / "two").write_text("danke\nna ja\n")
+    for file in (source, tmp_path / "two"):
+        with pytest.raises(InvalidInput, match=r"no text can be translated: .*nowhere"):
+            run(file, tmp_path / f"{file.name}.out", decoder, unit=2)
+
+
+def test_a_later_unit_may_fail_for_one_reason(tmp_path):
+    (tmp_path / "in").write_text("danke\nna ja\npoison\npoison\n")
+    with fragile() as workers:
+        corpus, decoding = Corpus(tmp_path / "in", tmp_path / "out"), Decoding(Greedy())
+        summary = translate_corpus(corpus, workers, SPEC, decoding, unit=2)
+    assert (summary.texts, summary.failed) == (4, 2)
 
 
 def test_memory_that_is_short_halves_units_and_then_fails_the_text():

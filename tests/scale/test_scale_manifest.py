@@ -87,6 +87,17 @@ def test_whatever_is_cut_off_is_done_again(tmp_path, file):
         assert (folder / "out").read_bytes() == b"".join(UNITS)
 
 
+def test_what_was_cut_off_is_dropped_before_more_is_written(tmp_path):
+    """So that no end of it is left behind a shorter line or content."""
+    begin(tmp_path / "out", 4)
+    files = [tmp_path / "out.part", tmp_path / "out.manifest.jsonl"]
+    sound = [path.read_bytes() for path in files]
+    for path in files:
+        path.write_bytes(path.read_bytes() + b"cut off")
+    begin(tmp_path / "out", 0)
+    assert [path.read_bytes() for path in files] == sound
+
+
 def test_a_changed_byte_is_found(tmp_path):
     begin(tmp_path / "out", 4)
     content = bytearray((tmp_path / "out.part").read_bytes())

@@ -7,13 +7,29 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
-from npad.scale import ModelSpec, Processes
-from npad.scale.processes import _interrupts_ignored, available_cpus, default_workers, on_next_gpu
+from npad import Greedy, InvalidInput
+from npad.scale import Decoding, ModelSpec, Processes
+from npad.scale.processes import (
+    Process,
+    ProcessCrew,
+    _interrupts_ignored,
+    _receive,
+    available_cpus,
+    default_workers,
+    on_next_gpu,
+    serve,
+)
+from npad.scale.units import units_of
+from npad.scale.worker import CannotLoad, Died, Ready
 from runs import lines
 from scale_cases import (
     SPEC,
@@ -24,6 +40,7 @@ from scale_cases import (
     translate_and_kill,
     translations,
     wait_for_units,
+    written,
 )
 
 
@@ -133,6 +150,66 @@ def test_default_workers_are_one_per_gpu_or_cpu_and_take_the_gpus_in_turn(monkey
         "cuda:0",
     ]
     assert on_next_gpu(SPEC, 1).device == "cpu"
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    assert on_next_gpu(spec, 1) == spec
+
+
+class Driver:
+    """The driver's end of a pipe, which ends after some units."""
+
+    def __init__(self, *units):
+        self.units, self.received = list(units), []
+
+    def send(self, event):
+        self.received.append(event)
+
+    def recv(self):
+        if not self.units:
+            raise EOFError
+        return self.units.pop(0)
+
+
+def test_a_worker_runs_units_until_its_driver_is_gone(monkeypatch):
+    handled = []
+    monkeypatch.setattr(signal, "signal", lambda *given: handled.append(given))
+    units = units_of(["danke", "na ja"], Decoding(Greedy()), 1)
+    driver, without_model = Driver(*units), Driver(None)
+    serve(driver, ModelSpec("toy", "cpu", threads=torch.get_num_threads()))
+    serve(without_model, ModelSpec("nowhere", "cpu", threads=torch.get_num_threads()))
+    ready, *results = driver.received
+    assert isinstance(ready, Ready)
+    assert [written(result.outcomes[0]) for result in results] == ["thanks", "well yes"]
+    (event,) = without_model.received
+    assert isinstance(event, CannotLoad)
+    assert handled == [(signal.SIGINT, signal.SIG_IGN)] * 2
+
+
+def test_a_process_is_starting_while_it_lives(monkeypatch):
+    for alive in (True, False):
+        process = SimpleNamespace(is_alive=lambda alive=alive: alive)
+        assert ProcessCrew(SPEC).is_starting(SimpleNamespace(process=process)) is alive
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    for count, expected_count in ((None, 1), (3, 3)):
+        monkeypatch.setattr(os, "cpu_count", lambda count=count: count)
+        assert available_cpus() == expected_count
+
+
+@pytest.mark.parametrize(("code", "reason"), [(None, "its pipe ended"), (3, "exit code 3")])
+def test_a_dead_worker_is_told_by_its_exit_code(code, reason):
+    process = SimpleNamespace(join=lambda seconds: None, exitcode=code)
+    assert _receive(Process(process, Driver())) == Died(reason)
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, 5), (2, 2), (3, 1), (9, 1)])
+def test_workers_share_the_cpus(monkeypatch, workers, threads):
+    monkeypatch.setattr("npad.scale.processes.available_cpus", lambda: 5)
+    spec = ModelSpec("toy", "cpu")
+    for given, used in ((None, threads), (3, 3)):
+        crew: Any = Processes(replace(spec, threads=given), workers).crew
+        assert crew.spec == replace(spec, threads=used)
+    assert Processes(spec).count == 5
+    with pytest.raises(InvalidInput, match="workers must be a whole number of at least 1, not 0"):
+        Processes(spec, 0)
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler, None])

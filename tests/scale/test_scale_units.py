@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import reduce
 
 import pytest
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import npad.scale
 from cases import EVERY, by_name
-from npad import NPAD, Beam, InvalidInput
+from npad import NPAD, Beam, Greedy, InvalidInput
 from npad.scale import Decoding, Failed, Result, Unit
+from npad.scale.distributed import Distributed
 from npad.scale.units import (
     chain_ranges,
     is_near_tie,
@@ -164,3 +165,23 @@ def test_of_divided_chains_the_driver_selects(parts, selector, sent):
     units = list(units_of(["a", "b", "c"], decoding, 2, parts))
     assert len(units) == 2 * parts
     assert {unit.decoding.decoder.selector for unit in units} == {sent}  # type: ignore[attr-defined]
+
+
+def test_chains_are_divided_without_a_confidence_of_the_whole():
+    decoding = Decoding(NPAD(chains=4), min_confidence=50.0)
+    assert len(list(units_of(["a"], decoding, 1, chain_parts=1))) == 1
+    with pytest.raises(InvalidInput, match="does not go with chains that are divided"):
+        list(units_of(["a"], decoding, 1, chain_parts=2))
+
+
+@pytest.mark.parametrize("parts", [0, 5])
+def test_parts_of_chains_are_one_at_least_and_as_many_as_chains_at_most(parts):
+    with pytest.raises(InvalidInput, match=r"chain parts must be|need NPAD with at least 5 chains"):
+        chain_ranges(NPAD(chains=4), parts)
+
+
+def test_a_distributed_translator_needs_workers():
+    translator = npad.load("toy")
+    values = {field.name: getattr(translator, field.name) for field in fields(translator)}
+    with pytest.raises(InvalidInput, match="Distributed needs workers; make it with"):
+        list(Distributed(**values).run(["danke"], Decoding(Greedy())))

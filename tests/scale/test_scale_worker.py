@@ -18,6 +18,7 @@ from npad.scale.worker import (
     NoMemory,
     Ready,
     Worker,
+    fingerprint,
     load_worker,
     one_line,
     run_remotely,
@@ -155,3 +156,28 @@ def test_every_candidate_of_a_range_of_chains_has_its_confidence(worker):
     assert len(outcome.alternatives) > 1
     for found in (outcome, *outcome.alternatives):
         assert found.confidence == 50 + found.hypothesis.log_prob
+
+
+def test_every_file_that_decides_an_output_changes_the_fingerprint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder, foreign = tmp_path / "own", tmp_path / "foreign"
+    names = {"own": "own", "hf": "hf:foreign", "chat": "chat:foreign", "python": "my.py:make"}
+    for path in (folder / "config.json", foreign / "a/b", tmp_path / "my.py"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("0")
+    seen = {name: [fingerprint(model)] for name, model in names.items()}
+    for kind, paths in {
+        "own": ["config.json", "confidence.json", "actor.json", "actor.json"],
+        "foreign": ["a/b", "a/c"],
+        ".": ["my.py"],
+    }.items():
+        for number, path in enumerate(paths, start=1):
+            (tmp_path / kind / path).write_text(f"{number}")
+            for name, model in names.items():
+                seen[name].append(fingerprint(model))
+    (folder / "model.safetensors").write_text("its checksum is in config.json")
+    assert fingerprint("own") == seen["own"][-1]
+    counts = {name: len(set(digests)) for name, digests in seen.items()}
+    assert counts == {"own": 5, "hf": 3, "chat": 3, "python": 2}
+    assert len({digest for digests in seen.values() for digest in digests}) == 13
+    assert fingerprint("my.py:other") != fingerprint("my.py:make")

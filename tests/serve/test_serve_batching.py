@@ -128,6 +128,10 @@ def test_closing_finishes_what_was_begun(thread):
     assert [request.result.result(0) for request in queued] == [5, 5, 5]
 
 
+def test_the_thread_of_a_model_does_not_keep_a_program_alive(thread):
+    assert thread._thread.daemon
+
+
 def test_a_batch_is_bounded_and_keeps_the_order(thread):
     batches = []
     gate = Gate(thread)

@@ -43,6 +43,8 @@ def test_the_command_names_its_models_and_opens_the_page(run, capsys, monkeypatc
         ({"host": "no such host.invalid", "token": "long enough"}, "cannot listen on no such"),
         ({"token": "short"}, "--token must have at least 8"),
         ({"device": "tpu"}, "--device must be"),
+        ({"precision": "int4"}, "precision must be"),
+        ({"precision": "int8"}, "toy is not a torch module"),
         ({"limit": ["bodies=3"]}, "there is no limit 'bodies'"),
     ],
     ids=str,
@@ -51,6 +53,15 @@ def test_bad_arguments_are_refused(run, arguments, message):
     with pytest.raises((InvalidInput, OSError), match=message):
         command(**{"model": ["toy"], "port": 0, **arguments})
     assert run == []
+
+
+@pytest.mark.parametrize("precision", ["int8", "int8-all"])
+def test_models_run_in_the_precision_and_their_names_say_so(run, precision, monkeypatch):
+    monkeypatch.setattr("npad.serve.app.build", lambda service: service)
+    command(precision=precision, port=0)
+    ((service, _, _),) = run
+    (served,) = service.models.values()
+    assert served.model.name == f"en-de+{precision}"
 
 
 def test_without_the_extra_it_names_it(run, monkeypatch):

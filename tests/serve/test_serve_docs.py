@@ -65,14 +65,19 @@ def test_the_limits_of_the_page_are_those_of_the_server():
 
     limits = Limits()
     table = PAGE.read_text().split("## Limits")[1]
-    assert f"{limits.body // 10**6} MB" in table
-    assert f"{limits.audio // 10**6} MB and {limits.audio_seconds / 60:g} minutes" in table
+    body, audio, uploads = (
+        f"{size:,}".replace(",000,000,000", " GB").replace(",000,000", " MB")
+        for size in (limits.body, limits.audio, limits.uploads)
+    )
+    assert f"| body | {body}; a recording {audio} and {limits.audio_seconds / 60:g} min" in table
+    assert f"phrases of {limits.phrase_characters} characters, choices" in table
+    assert f"| {limits.phrases} and {limits.choices:,} |" in table
     assert f"{limits.texts} of {limits.characters:,} characters" in table
     assert f"{limits.rows:,}; {limits.mbr_rows} with" in table
     assert f"{limits.budget:,} and {limits.max_length} " in table
     assert f"{limits.receive_seconds:g} s each" in table
     assert f"of an answer | {limits.send_seconds:g} s |" in table
-    assert f"{limits.uploads / 1e9:g} GB together" in table
+    assert f"{uploads} together" in table
     assert f"{limits.seconds:g} s |" in table
     assert f"wait for a model | {limits.queue} |" in table
     assert f"{limits.requests} and {limits.connections} |" in table

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from types import SimpleNamespace
 from urllib.parse import urlencode
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 import npad
 from npad import InvalidInput
 from npad.models import toy
+from npad.serve import bodies
 from npad.serve.bodies import MAX_FIELDS
-from npad.serve.limits import Limits
+from npad.serve.limits import Limits, RequestRefused
 from npad.serve.models import serve
 from npad.serve.options import LONGEST_VALUE, decoding_for
 from npad.serve.service import PIECE, in_pieces
+from npad.serve.text_routes import SECONDS
 from serve_cases import (
     BOUNDARY,
     Client,
@@ -117,6 +121,64 @@ def test_a_body_that_arrives_fast_enough_has_more_time(waits):
 )
 def test_texts_are_bounded(client, content, status):
     assert client.post("/v1/decode", content | {"decoder": "greedy"}).status == status
+
+
+WHOLE = {"type": "integer", "minimum": 1, "maximum": 20, "default": 3}
+ONE_OR_MANY = bodies.TEXTS | {"default": "d"}
+OBJECT = {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        *[(WHOLE, None, 3), (WHOLE, "", 3), (WHOLE, 20, 20), (WHOLE, "020", 20)],
+        *[(WHOLE, "0", "at least 1"), (WHOLE, 21, "at most 20"), (WHOLE, "1.0", "whole number")],
+        *[(WHOLE, "0" * 8 + "9", 9), (WHOLE, "0" * 9 + "9", "whole number")],
+        *[(OBJECT, {"a": 1}, {"a": 1}), (OBJECT, "a", "a JSON object")],
+        *[(SECONDS, "0.5", 0.5), (SECONDS, 0, 0), (SECONDS, -1e-9, "at least 0")],
+        *[({"enum": ["x"]}, "x", "x"), ({"enum": ["x"]}, "y", "must be x; 'y' is not supp")],
+        *[({"enum": ["x", "y"]}, "y", "y"), ({"enum": ["x", "y"]}, "z", "one of 'x', 'y'")],
+        *[(ONE_OR_MANY, "a", "a"), (ONE_OR_MANY, ["a", ""], ["a", ""]), (ONE_OR_MANY, "", "d")],
+        *[(ONE_OR_MANY, [], "it is empty"), (ONE_OR_MANY, ["", " "], "must not be empty")],
+        *[(ONE_OR_MANY, ["a"] * 5, "at most 4 texts, not 5"), (ONE_OR_MANY, [3], "a text, not 3")],
+        *[(bodies.ANY_TEXT, " ", " "), (bodies.TEXT, " ", "not be empty")],
+        *[(bodies.TEXT, ["a"], "one text, not a list"), (bodies.TEXT, "a\0", "a null character")],
+        *[(bodies.TEXT, "a" * 24, "a" * 24), (bodies.TEXT, "a" * 25, "most 24 characters, not 25")],
+        *[({"format": "binary"}, b"x", b"x"), (bodies.TEXT, "\ud83d", "half a surrogate")],
+    ],
+    ids=lambda part: str(part)[:30],
+)
+def test_a_parameter_keeps_the_rules_of_its_schema(schema, value, expected):
+    given = {"it": value, "other": 1}
+    if isinstance(expected, str) and " " in expected.strip():
+        with pytest.raises(InvalidInput, match=f"^it .*{expected}"):
+            bodies.checked(given, {}, {"it": schema}, LIMITS)
+    else:
+        assert bodies.checked(given, {}, {"it": schema}, LIMITS) == {"it": expected}
+        assert given == {"other": 1}
+
+
+def test_a_budget_is_shared_to_its_last_byte():
+    budget = bodies.Budget(10)
+    with budget.share(6), budget.share(4):
+        with pytest.raises(RequestRefused, match="uploads of 10 bytes are in progress"):
+            budget.share(1).__enter__()
+        assert budget.used == 10
+    assert budget.used == 0
+
+
+def test_a_client_that_goes_while_it_sends_is_noted_as_gone():
+    async def read():
+        async def stream():
+            yield b"half"
+            raise ClientDisconnect
+
+        request = SimpleNamespace(headers={}, stream=stream)
+        return [chunk async for chunk in bodies.read_body(request, LIMITS, 4)]
+
+    with pytest.raises(RequestRefused, match="the client closed the connection") as refused:
+        asyncio.run(read())
+    assert refused.value.status == 499
 
 
 def test_lines_are_bounded(client):

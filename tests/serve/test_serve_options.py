@@ -8,7 +8,16 @@ from npad import NPAD, Beam, InvalidInput, Noise, Sampling
 from npad.models import toy
 from npad.search.registry import DECODERS
 from npad.serve.limits import Limits
-from npad.serve.options import ACTIONS, decoding_for, offered, option_names, resolved
+from npad.serve.options import (
+    ACTIONS,
+    constraint_for,
+    decoder_options,
+    decoding_for,
+    offered,
+    option_names,
+    option_schemas,
+    resolved,
+)
 
 MODEL, LIMITS = toy.model(), Limits()
 NESTED = [
@@ -17,6 +26,7 @@ NESTED = [
     {"sigma": [0, 0.5], "chains": 2, "schedule": "cosine(steps=9)", "relative": True},
     {"decoder": "best-of", "decoders": ["greedy", "beam(width=2)"]},
     {"inner": "epsilon(samples=2)", "chains": 3, "seed": 7},
+    {"min_confidence": 60, "nbest": 3},
 ]
 
 
@@ -62,6 +72,7 @@ def test_options_of_json_and_of_a_query_describe_a_decoder(options, decoder):
         ({"max_length": 10**6}, "max_length must be a whole number of at most 500"),
         ({"decoder": "beam", "nbest": 6}, "nbest must be at most the width"),
         ({"schedule": 3}, "schedule must be"),
+        ({"chains": {"a": 1}}, "chains must be a number or a text, not {'a': 1}"),
         ({"selector": "with-cut(" * 200}, "selector must have at most 100 characters"),
         ({"relative": "perhaps"}, "relative must be true or false"),
         ({"sigma": 0.3, "site": "cell"}, "no noise site 'cell'"),
@@ -93,6 +104,63 @@ def test_yes_and_no_have_three_spellings():
 def test_resolved_options_describe_the_same_request(options):
     request = decoding_for(MODEL, options, LIMITS)
     assert decoding_for(MODEL, resolved(*request), LIMITS) == request
+
+
+BOUNDED = {"minimum": 0, "maximum": 0, "exclusiveMinimum": 1e-9, "exclusiveMaximum": -1e-9}
+
+
+def test_schemas_state_types_bounds_and_the_defaults_of_decoders():
+    schemas = option_schemas(Limits(rows=7, max_length=9))
+    values = [
+        {name: value for name, value in schemas[option].items() if name != "description"}
+        for option in ("max_length", "nbest", "min_confidence", "fallback_decoder", "decoder")
+    ]
+    assert values == [
+        {"type": "integer", "minimum": 1, "maximum": 9, "default": 9},
+        {"type": "integer", "minimum": 1, "maximum": 7},
+        {"type": "number", "minimum": 0, "maximum": 100},
+        {"type": "string"},
+        {"type": "string", "default": "npad"},
+    ]
+    kinds = {"relative": "boolean", "top_k": "integer", "top_p": "number", "finish": "string"}
+    assert {name: schemas[name]["type"] for name in kinds} == kinds
+    assert schemas["finish"]["enum"] == ["shrink", "compete", "pool"]
+    assert option_schemas(LIMITS)["max_length"]["default"] == 200
+    stated = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
+    stated |= {"nbest": 10, "max_length": 200, "sigma": 0.3, "top_k": None, "top_p": None}
+    assert offered(MODEL)["defaults"] == stated
+
+
+@pytest.mark.parametrize("name", decoder_options())
+def test_values_at_the_bounds_of_a_schema_are_accepted_and_values_beyond_are_not(name):
+    schema = option_schemas(LIMITS)[name]
+    decoder = next(kind for kind, names in offered(MODEL)["options"].items() if name in names)
+    for bound, inside in BOUNDED.items():
+        if bound in schema:
+            step = (1 if "inimum" in bound else -1) * (1 if schema["type"] == "integer" else 1e-9)
+            values = schema[bound] + inside, schema[bound] + inside - step
+            if isinstance(schema.get("default"), list):
+                values = [values[0]], [values[1]]
+            decoding_for(MODEL, {"decoder": decoder, name: values[0]}, LIMITS)
+            with pytest.raises(InvalidInput, match=name):
+                decoding_for(MODEL, {"decoder": decoder, name: values[1]}, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "longest"),
+    [("choices", 2, 3), ("without", 1, 3), ("regex", 1, 5)],
+)
+def test_constraints_have_at_most_so_many_texts_of_so_many_characters(name, most, longest):
+    limits = Limits(choices=2, phrases=1, phrase_characters=3, characters=5)
+    texts = ["a" * longest, "b" * longest][:most]
+    constraint_for({name: texts}, limits)
+    for refused, message in [
+        ([*texts, "c"], f"at most {most} texts"),
+        ([*texts[1:], "a" * (longest + 1)], f"{longest} characters at most"),
+        ([3], "must be a text"),
+    ]:
+        with pytest.raises(InvalidInput, match=message):
+            constraint_for({name: refused}, limits)
 
 
 def test_every_part_that_a_model_offers_is_accepted():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
+import threading
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -15,6 +17,7 @@ from npad.errors import OutOfMemory, StorageError
 from npad.serve import server
 from npad.serve.events import SlowReader
 from npad.serve.limits import Limits, RequestRefused
+from npad.serve.model_thread import QueuedRequest
 from npad.serve.server import MALFORMED, TOO_SLOW, BoundedProtocol, bind, raise_descriptor_limit
 from npad.serve.service import Service, as_json, failure
 from serve_cases import hearing_model, toy_model
@@ -217,3 +220,29 @@ def test_a_model_is_found_by_its_name_or_is_the_first(find, name, found):
             getattr(service, find)(name)
     else:
         assert getattr(service, find)(name).id == found
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_an_answer_leaves_no_task_behind_and_a_client_that_goes_cancels_its_search(gone):
+    model = toy_model()
+    service, opened = Service({"toy": model}), threading.Event()
+
+    async def receive():
+        if not gone:
+            await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def asked():
+        request = SimpleNamespace(request=SimpleNamespace(receive=receive))
+        queued = QueuedRequest.alone(lambda: opened.wait(5 * gone) or 7)
+        try:
+            return await service.outcome(request, model, queued), queued.cancelled
+        except RequestRefused as refused:
+            return refused.status, queued.cancelled
+        finally:
+            await asyncio.sleep(0)
+            assert len(asyncio.all_tasks()) == 1
+
+    assert asyncio.run(asked()) == ((499, True) if gone else (7, False))
+    opened.set()
+    model.thread.close()

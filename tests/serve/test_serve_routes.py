@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 from urllib.parse import urlencode
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import npad
-from npad import NPAD
+from npad import NPAD, InvalidInput
 from npad.cli.options import DEFAULT_MODEL
+from npad.hypotheses import Hypothesis
+from npad.pipelines.outputs import Output
 from npad.search.defaults import Defaults
 from npad.search.registry import DECODERS
 from npad.search.request import decoding_from
 from npad.serve.app import OPERATIONS, page_files
 from npad.serve.limits import Limits
 from npad.serve.metrics import SECONDS, Metrics
-from npad.serve.models import serve
+from npad.serve.models import Pieces, serve
 from npad.serve.options import option_names
+from npad.serve.text_routes import _translated, find_model
 from serve_cases import serving, toy_model
 
 TEXT = "das ist mir wurst"
@@ -30,6 +35,97 @@ def client():
     shipped = serve("en-de", npad.load(DEFAULT_MODEL), Limits())
     with serving(shipped, toy_model()) as client:
         yield client
+
+
+MODELS = {"a": ("en", "de"), "b": ("de", "en"), "c": None, "ear": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "target", "found"),
+    [
+        *[(None, "en", "de", "a"), (None, "auto", "en", "b"), ("b", "auto", "en", "b")],
+        *[("a", "auto", None, "a"), ("c", "auto", None, "c"), ("c", "en", "fr", "c")],
+        (None, "auto", None, "target is missing"),
+        (None, "fr", "de", "no model translates from 'fr' to 'de'; there are en-de, de-en"),
+        ("b", "en", "de", "no model translates from 'en' to 'de'"),
+        ("ear", "auto", "en", "no model translates from 'auto' to 'en'"),
+        ("x", "en", "de", "there is no model 'x'; there are a, b, c, ear"),
+    ],
+)
+def test_the_first_model_of_two_languages_is_found(name, source, target, found):
+    models = {
+        key: SimpleNamespace(id=key, languages=pair, hears=key == "ear")
+        for key, pair in MODELS.items()
+    }
+    if found in MODELS:
+        assert find_model(models, name, source, target).id == found
+    else:
+        with pytest.raises(InvalidInput, match=found):
+            find_model(models, name, source, target)
+
+
+def output(text, *others, doubtful=False, confidence=None):
+    hypothesis = Hypothesis((1,) if text else (), -1.0, True)
+    alternatives = tuple(output(other) for other in others)
+    return Output(text, -1.0, hypothesis, "", alternatives, confidence, "s", doubtful)
+
+
+@pytest.mark.parametrize(
+    ("lines", "count", "expected"),
+    [
+        ([output("a", "b", "c", "d")], 2, {"alternatives": ["b", "c"]}),
+        ([output("a", "a", "b"), output("x", "x", "y")], 2, {"alternatives": ["b\ny"]}),
+        ([output("a", "b"), output("", "", "y")], 2, {"alternatives": ["b\n"]}),
+        ([output("a", confidence=7.0)], 0, {"confidence": 7.0, "signal": "s"}),
+        ([output("a", confidence=7.0), output("")], 0, {"confidence": 7.0, "signal": "s"}),
+        ([output("a", confidence=7.0), output("b")], 0, {}),
+        ([output("a"), output("b", doubtful=True)], 0, {"doubtful": True}),
+    ],
+)
+def test_lines_are_answered_together(lines, count, expected):
+    """A confidence is of one line; doubt is of any."""
+    one = {"signal": "s"} if sum(bool(line.text) for line in lines) == 1 else {}
+    assert _translated(lines, count) == {
+        "translatedText": "\n".join(line.text for line in lines),
+        "log_prob": -len(lines),
+        "confidence": None,
+        "signal": None,
+        "doubtful": False,
+        **one,
+        **expected,
+    }
+
+
+PIECES = {1: " 12", 2: " é", 3: " ab", 4: "c", 5: " d e"}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "anchor", "shown"),
+    [
+        (PIECES, 3, {3: "▁ab", 4: "c", 5: "▁d▁e"}),  # as a token of its own, 5 has no space
+        ({1: " 12", 2: " é"}, None, {1: "12", 2: "é"}),
+        ({1: "a", 2: "\b"}, 1, {1: "a", 2: "\b"}),  # takes the anchor back
+    ],
+)
+def test_a_token_is_shown_as_it_is_after_a_word(pieces, anchor, shown):
+    def detokenise(tokens):
+        text = "".join(pieces[token] for token in tokens).strip()
+        return text[2:] if text.endswith("\b") and len(text) > 1 else text
+
+    read = Pieces(detokenise)
+    assert read.anchor == anchor
+    assert read(list(shown)) == list(shown.values())
+
+
+def test_sources_are_encoded_anywhere_by_npads_own_vocabularies_alone(client):
+    toys, shipped = toy_model(), client.service.model("en-de")
+    other = serve("other", replace(toys.text, encode=lambda texts: list(texts)), Limits())
+    found = [model.encodes_anywhere for model in (toys, shipped, other)]
+    assert found == [True, True, False]
+    assert toys.source_pieces("das  ist", None) == ["▁das", "▁ist"]
+    source = shipped.text.encode(["How are you?"])[0]
+    *pieces, end = shipped.source_pieces("How are you?", source)
+    assert ("".join(pieces).replace("▁", " ").strip(), end) == ("How are you?", "</s>")
 
 
 CASES = [
@@ -201,6 +297,7 @@ def counters(text: bytes) -> dict[tuple[str, ...], float]:
 
 def test_a_bucket_holds_its_upper_bound():
     metrics = Metrics({})
+    assert metrics.in_progress == 0
     for seconds in (0.1, 0.1001, 31.0):
         metrics.answered("/", 200, seconds)
     counted = counters(metrics.render())

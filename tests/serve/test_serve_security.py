@@ -13,7 +13,7 @@ import pytest
 
 import npad
 from npad import InvalidInput
-from npad.serve.events import EventStream, SlowReader
+from npad.serve.events import KEEP_ALIVE, EventStream, SlowReader, encode_event
 from npad.serve.limits import Limits
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import public_name, serve
@@ -96,7 +96,7 @@ def test_a_host_name_of_another_site_is_refused_without_a_token(guarded):
     assert guarded.get("/v1/models", Host="translate.example").status == 200
     with serving() as client:
         for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[", "a b"):
-            assert client.get("/health", Host=host).status == 400
+            assert [client.get(path, Host=host).status for path in ("/health", "/")] == [400, 400]
         for host in ("localhost", "LOCALHOST:9", "127.0.0.1", "[::1]:1"):
             assert client.get("/health", Host=host).status == 200
 
@@ -203,14 +203,20 @@ def test_a_quiet_stream_is_kept_alive(monkeypatch):
 
 def test_events_that_nobody_reads_end_the_search():
     async def emit_unread():
-        events = EventStream(10, 60.0, str)
+        step = encode_event("step", {"t": 1})
+        events = EventStream(len(step), 60.0, str)
+        for _ in range(2):  # what waits may just have the limit
+            events.emit("step", {"t": 1})
+            await asyncio.sleep(0)
+        with pytest.raises(SlowReader):
+            events.emit("step", {"t": 1})
+        assert await events._get(1.0) == 2 * step
         events.emit("step", {"t": 1})
-        await asyncio.sleep(0)
-        events.emit("step", {"t": 2})
+        assert await events._get(1.0) == step
+        assert await events._get(0.01) == KEEP_ALIVE
 
-    with pytest.raises(SlowReader) as slow:
-        asyncio.run(emit_unread())
-    assert explained(slow.value) == (408, "the events were read too slowly")
+    asyncio.run(emit_unread())
+    assert explained(SlowReader()) == (408, "the events were read too slowly")
 
 
 def test_limits_change_by_name():
@@ -225,6 +231,7 @@ def test_limits_change_by_name():
     ("name", "shown"),
     [
         ("en-de", "en-de"),
+        ("hf:a/b", "hf:a/b"),
         ("/home/me/runs/en-cs", "en-cs"),
         ("runs/en-cs/", "en-cs"),
         ("hf:Helsinki-NLP/opus-mt-en-de", "hf:Helsinki-NLP/opus-mt-en-de"),

@@ -85,10 +85,11 @@ def test_a_bad_recording_is_refused(client, content, fields, message):
         (recording_form(wav())[:-20], f"multipart/form-data; boundary={BOUNDARY}", 400),
     ],
 )
-def test_a_bad_form_is_refused(client, body, kind, status):
+def test_a_bad_form_is_refused_with_one_line_in_the_log(client, caplog, body, kind, status):
     answer = client.post("/v1/audio/transcriptions", body, Content_Type=kind)
     assert answer.status == status
     assert answer.error
+    assert len(caplog.records) == 1
 
 
 def test_texts_and_recordings_are_refused_by_the_other_models(client):

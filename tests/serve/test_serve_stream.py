@@ -11,14 +11,15 @@ from urllib.parse import quote
 import pytest
 
 import npad
-from npad import NPAD, Noise
+from npad import NPAD, Beam, Noise
 from npad.models import toy
 from npad.pipelines.pipeline import Prefixed
 from npad.pipelines.translation import Translator
+from npad.schedules import Adaptive
 from npad.serve.limits import Limits
 from npad.serve.models import serve
 from npad.serve.options import decoding_for
-from npad.serve.streaming import stream_of
+from npad.serve.streaming import noise_norms, stream_of
 from serve_cases import Event, serving, toy_model
 
 TEXT = "She spends most of her money on books."
@@ -103,7 +104,6 @@ def test_the_noise_shown_is_the_noise_of_the_chain():
 
     from npad.noise.noisy import Noisy
     from npad.noise.random import stable_hash
-    from npad.serve.streaming import noise_norms
 
     translator = npad.load("en-de")
     decoder, key = NPAD(chains=3, noise=Noise(0.4), seed=5), stable_hash(TEXT)
@@ -134,6 +134,33 @@ def test_the_noise_shown_is_the_noise_of_the_chain():
         finally:
             object.__delattr__(model, "step")
     assert norms == pytest.approx(shown, abs=2e-4)
+
+
+def test_noise_shown_is_in_proportion_to_the_sigma_of_its_chain():
+    """Also without a clean chain, where the first chain is number 1."""
+    unit, own = (
+        noise_norms(NPAD(chains=3, clean_chain=False, noise=noise), toy.model(), 7, chains, 4)
+        for noise, chains in [(Noise(1.0), [2, 3]), (Noise((9.0, 0.2, 0.4)), [2, 3])]
+    )
+    for sigma, ones, norms in zip((0.2, 0.4), unit, own, strict=True):
+        assert norms == pytest.approx([sigma * norm for norm in ones], abs=1e-4)
+        assert len(set(norms)) == 4
+
+
+@pytest.mark.parametrize(
+    ("decoder", "steps", "shown"),
+    [
+        (NPAD(noise=Noise(0.3, relative=True)), 2, False),
+        (NPAD(noise=Noise(0.3, Adaptive())), 2, False),
+        (NPAD(Beam(2)), 2, False),
+        (NPAD(Beam(1)), 2, True),
+        (NPAD(), 1, True),
+        (NPAD(), 0, False),
+    ],
+    ids=str,
+)
+def test_noise_that_depends_on_more_than_its_key_is_not_shown(decoder, steps, shown):
+    assert (noise_norms(decoder, toy.model(), 7, [1], steps) is not None) == shown
 
 
 @pytest.mark.parametrize(
@@ -211,19 +238,92 @@ def test_tokenizers_are_called_in_the_models_thread():
     assert threads == {"npad mine"}
 
 
-def test_a_window_of_steps_is_shown_step_by_step(shipped, monkeypatch):
+def reported(model, options, text=TOY_TEXT):
+    """The events of a request without a server; the steps of each round in one line."""
+    events, lines = [], []
+    emit = lambda name, data: events.append(Event(name, data))  # noqa: E731
+    stream_of(
+        model, Prefixed(text, ""), *decoding_for(model.model, options, Limits()), None, emit
+    ).run()
+    for name, data in ((event.name, event.data) for event in events):
+        calls = data["calls"]
+        assert 0 <= data.get("seconds", 0) < 600
+        match name:
+            case "step":
+                line = f"round {data['round']}"
+                lines += [] if lines and lines[-1].startswith(line) else [line]
+                lines[-1] += f" {data['t']}:{calls}"
+            case "chain":
+                lines.append(f"chain {data['chain']}: {calls}, {data['noise'] is not None:d}")
+            case "best":
+                lines.append(f"best {data['chain']} of {data['chains']}: {calls}")
+            case "done":
+                chains = [hypothesis["chains"] for hypothesis in data["hypotheses"]]
+                lines.append(f"done: {calls['search']} + {calls['rescoring']}, {chains}")
+    return events, lines
+
+
+CLEAN = ["chain 0: 5, 1", "best 0 of 1: 5"]
+TWO = "round 1 1:6 2:7 3:8 4:9 5:10 6:11 7:12"
+CHAINS = [*CLEAN, "round 1 1:7 2:9 3:11 4:13 5:15 6:17 7:19", "chain 1: 7, 1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"chains": 1}, ["round 0 1:1 2:2 3:3 4:4 5:5", *CLEAN, "done: 5 + 5, [[0]]"]),
+        (
+            {"chains": 2},
+            [*CHAINS[:2], TWO, CHAINS[3], "best 1 of 2: 12", "done: 12 + 12, [[1], [0]]"],
+        ),
+        (
+            {"chains": 3, "nbest": 2},
+            [*CHAINS, "best 1 of 2: 12", "chain 2: 5, 1", "done: 19 + 19, [[1], [0]]"],
+        ),
+        (
+            {"chains": 3, "selector": "mbr"},
+            [*CHAINS, "chain 2: 5, 1", "done: 19 + 19, [[0], [2], [1]]"],
+        ),
+        (
+            {"decoder": "best-of", "decoders": "greedy,beam(width=2)"},
+            [
+                *["round 0 1:1 2:2 3:3 4:4 5:5", "round 1 1:6 2:8 3:10 4:12", "chain 0: 12, 0"],
+                *["chain 1: 12, 0", "best 0 of 2: 12", "done: 12 + 0, [[0], [1]]"],
+            ],
+        ),
+        (
+            {"decoder": "sampling", "samples": 4, "seed": 0, "temperature": 0.5},
+            [
+                *["round 0 1:1 2:5 3:9 4:13", "chain 0: 13, 0", "chain 1: 13, 0"],
+                *["chain 2: 13, 0", "chain 3: 13, 0", "best 0 of 4: 13"],
+                "done: 13 + 0, [[0], [1, 2], [3]]",
+            ],
+        ),
+    ],
+    ids=str,
+)
+def test_events_name_rounds_chains_and_model_calls(options, expected):
+    events, lines = reported(toy_model(), options)
+    assert lines == expected
+    last = named(events, "best")[-1]
+    done = events[-1].data
+    assert {key: last[key] for key in ("text", "log_prob")}.items() <= done.items()
+    assert done["text"] == done["hypotheses"][0]["text"]
+
+
+@pytest.mark.parametrize("options", [{"chains": 4}, {"decoder": "best-of"}], ids=str)
+def test_a_window_of_steps_is_shown_step_by_step(shipped, monkeypatch, options):
     """On a GPU the host looks at every eighth step; here, every third."""
-    asked = decoding_for(shipped.model, {"chains": 4}, Limits())
     collected = []
     for window in (1, 3):
-        events: list[Event] = []
         monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda _, n=window: n)
-        emit = lambda name, data, e=events: e.append(Event(name, data))  # noqa: E731
-        stream_of(shipped, Prefixed(TEXT, ""), *asked, None, emit).run()
-        collected.append([step["prefixes"] for step in named(events, "step")])
+        steps = named(reported(shipped, options, TEXT)[0], "step")
+        rounds = {step["round"] for step in steps}
+        assert rounds == ({1} if "chains" in options else {0, 1})
+        collected.append([step["prefixes"] for step in steps if step["round"] == max(rounds)])
     one, three = collected
     assert three[: len(one)] == one
-    assert len(three) < len(one) + 3
+    assert len(one) <= len(three) < len(one) + 3
 
 
 BROKEN = "The computer is broken."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,6 +93,8 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "is damaged: .*heads": lambda c: c["model"].update(heads=9),
     "is damaged: tied must be True or False": lambda c: c["model"].update(tied="no"),
     "is damaged: 'model' must hold the model's options": lambda c: c.update(model=3),
+    "config.json is damaged: 'training' must hold a recipe": lambda c: c.update(training=3),
+    "damaged: 'training' must hold a recipe's": lambda c: c.update(training={"recipe": 3}),
     "eos must be 0, the end token of npad's vocabularies": lambda c: c["model"].update(eos=1),
 }
 
@@ -292,6 +296,24 @@ def test_a_model_that_does_not_fit_in_memory_is_not_called_damaged(folder, monke
     monkeypatch.setattr(checkpoint, "AttentionModel", fail)
     with pytest.raises(OutOfMemory, match="load the model on a larger machine"):
         checkpoint.load(folder)
+
+
+def test_weights_are_named_by_their_checksum(folder):
+    """By that of config.json, which is not there in damaged folders."""
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert checkpoint.weights_digest(folder) == digest
+    rewrite(folder, lambda config: config.pop("sha256"))
+    with pytest.raises(StorageError, match=r"config.json is damaged: 'sha256' is missing"):
+        checkpoint.weights_digest(folder)
+    with pytest.raises(StorageError, match=r"cannot read .*config.json: "):
+        checkpoint.load_tensors(folder / "config.json")
+
+
+def test_texts_have_two_vocabularies_and_other_sources_are_refused_by_what_they_are(folder):
+    saved = checkpoint.load(folder)
+    assert saved.text_subwords() == saved.subwords
+    with pytest.raises(InvalidInput, match="model is a model of texts; this needs a model of"):
+        replace(saved, subwords=(None, SUBWORDS)).text_subwords()
 
 
 @pytest.mark.parametrize(

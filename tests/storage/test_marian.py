@@ -18,6 +18,7 @@ from npad.storage import marian
 from npad.storage.marian import Shortlist, read_marian
 
 CONTENT = marian_bytes(weights(6), int8=["Wemb", "decoder_l1_ffn_W1"])
+TWO = np.ones((2, 2), np.float32)
 
 
 @pytest.fixture
@@ -59,9 +60,10 @@ def test_a_file_may_be_compressed(file):
 
 def test_a_file_that_unpacks_to_too_much_is_refused(file, monkeypatch):
     monkeypatch.setattr(marian, "MAX_BYTES", 10_000)
-    file.write_bytes(gzip.compress(bytes(20_000)))
-    with pytest.raises(StorageError, match="more than 10,000 bytes"):
-        read_marian(file)
+    for size, message in ((10_000, "version is 0"), (10_001, "more than 10,000 bytes")):
+        file.write_bytes(gzip.compress(bytes(size)))
+        with pytest.raises(StorageError, match=message):
+            read_marian(file)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused(file, monkeypatch):
         (struct.pack("<QQ4Q", 1, 1, 2**40, 0x404, 2, 8), "name is too long"),
         (struct.pack("<QQ4Q", 1, 1, 4, 0x404, 2**40, 8), "too many dimensions"),
         (marian_bytes({"a": np.ones((2, 2), np.float32)})[:-30], "ends within"),
+        (marian_bytes(dict.fromkeys("ab", TWO)).replace(b"b\0", b"a\0"), "holds 'a' twice"),
         (marian_bytes({"a": np.full((2, 2), np.nan, np.float32)}), "infinite or undefined"),
     ],
 )
@@ -104,6 +107,19 @@ def test_limits_are_exact(file, monkeypatch, values, message):
         assert set(read_marian(file).weights) == set(values)
 
 
+@pytest.mark.parametrize("factor", [0.25, 0.0, -1.0, float("inf"), float("nan")])
+def test_the_factor_of_integers_is_positive_and_finite(file, factor):
+    content = marian_bytes({"a_W1": np.full((2, 3), 508, np.float32)}, int8=["a_W1"])
+    sound = struct.pack("<f", 0.25)
+    assert content.count(sound) == 1
+    file.write_bytes(content.replace(sound, struct.pack("<f", factor)))
+    if factor == 0.25:
+        assert read_marian(file).weights["a_W1"].tolist() == [[508] * 2] * 3
+    else:
+        with pytest.raises(StorageError, match=f"the factor of 'a_W1' is {factor}"):
+            read_marian(file)
+
+
 def test_other_types_are_refused_by_number(file):
     file.write_bytes(
         marian_bytes({"a": np.ones((2, 2), np.float32)}).replace(
@@ -111,6 +127,30 @@ def test_other_types_are_refused_by_number(file):
         )
     )
     with pytest.raises(StorageError, match="'a' has type 0x402"):
+        read_marian(file)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        (marian.FLOAT32, np.arange(6, dtype=np.float32).tobytes(), [[0, 3], [1, 4], [2, 5]]),
+        (marian.INT8_GEMM, bytes(range(6)) + struct.pack("<f", 2), [[0, 0.5], [1, 1.5], [2, 2.5]]),
+    ],
+)
+def test_a_matrix_needs_all_of_its_bytes(kind, values, expected):
+    read = marian._tensor("a", kind, (2, 3), memoryview(values))
+    assert read.tolist() == expected
+    with pytest.raises(marian._DamagedError, match=f"{len(values) - 1} bytes; npad reads"):
+        marian._tensor("a", kind, (2, 3), memoryview(values[:-1]))
+
+
+@pytest.mark.parametrize("shape", [(), (0, 5), (-1, 5), (-3, -5)])
+def test_a_shape_without_numbers_is_refused(file, shape):
+    content = marian_bytes({"a": np.ones((3, 5) if shape else (), np.float32)})
+    dimensions = struct.pack("<2i", 3, 5)
+    assert content.count(dimensions) == bool(shape)
+    file.write_bytes(content.replace(dimensions, struct.pack(f"<{len(shape)}i", *shape)))
+    with pytest.raises(StorageError, match=r"'a' has type 0x404, \d+ bytes; npad reads"):
         read_marian(file)
 
 
@@ -125,6 +165,34 @@ def test_a_shortlist_is_the_first_tokens_those_of_the_source_and_its_own(file, v
     for tokens, found in zip(source, allowed, strict=True):
         expected = {0, 1, 2, *tokens, *(token for own in tokens for token in LISTS[own])}
         assert set(found.nonzero().flatten().tolist()) == expected
+
+
+HEAD = {"magic": 0, "first": 16, "starts": 32, "count": 40, "start": 48, "second": 56, "end": 80}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sound"),
+    [
+        *[("first", 9, True), ("first", 10, False), ("magic", 0, False), ("starts", 6, False)],
+        *[("starts", 4, False), ("count", 6, False), ("count", 4, False), ("start", 1, False)],
+        *[("second", 1, True), ("second", 2, False), ("second", 2**62, False), ("end", 4, False)],
+        *[("token", 8, True), ("token", 9, False), ("token", 2**32 - 1, False), ("token", 0, True)],
+    ],
+)
+def test_the_numbers_of_a_shortlist_have_bounds(file, field, value, sound):
+    content = bytearray(shortlist_bytes(LISTS))
+    place, kind = (len(content) - 4, "<I") if field == "token" else (HEAD[field], "<Q")
+    struct.pack_into(kind, content, place, value)
+    file.write_bytes(content)
+    if sound:
+        assert Shortlist.read(file, 4, 9).allowed([[0, 1, 2, 3]], 9).shape == (1, 9)
+    else:
+        with pytest.raises(StorageError, match="is not a shortlist of 4 and 9 tokens"):
+            Shortlist.read(file, 4, 9)
+    for size in (0, 47, len(content) - 1):
+        file.write_bytes(content[:size])
+        with pytest.raises(StorageError, match="is not a shortlist"):
+            Shortlist.read(file, 4, 9)
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
+from contextlib import nullcontext
 
 import pytest
 
 from npad.errors import StorageError
 from npad.storage.regular import (
     Bounded,
+    digest,
     ensure_regular,
+    file_digest,
     open_regular,
     read_bytes,
     read_json,
     seal,
     unsealed,
+    writing,
 )
 
 
@@ -123,3 +128,54 @@ def test_a_sealed_object_is_parsed_only_as_it_was_sealed():
         unsealed(json.dumps(content).encode(), "it")
     with pytest.raises(StorageError, match="it is damaged: it holds no JSON object"):
         unsealed(b"[]", "it")
+
+
+def test_a_digest_is_of_canonical_json():
+    """Other layouts would make the files of earlier versions unreadable."""
+    canonical = b'{"a":[1,"\\u00fc"],"b":null}'
+    assert digest({"b": None, "a": [1, "ü"]}) == hashlib.sha256(canonical).hexdigest()
+
+
+@pytest.mark.parametrize("read", [file_digest, open_regular, lambda path: read_bytes(path, 9)])
+@pytest.mark.parametrize("when", ["opened", "read"])
+def test_an_error_of_the_system_is_one_line(tmp_path, monkeypatch, read, when):
+    (tmp_path / "file").write_bytes(b"0123")
+
+    class Broken(io.RawIOBase):
+        def fileno(self):
+            return descriptor
+
+        def readable(self):
+            return True
+
+        def fail(self, *_):
+            raise OSError(5, "Input/output error")
+
+        read = readinto = fail
+
+    def opened(*_, **__):
+        return Broken() if when == "read" else Broken().fail()
+
+    with open(tmp_path / "file", "rb") as sound:
+        descriptor = sound.fileno()
+        monkeypatch.setattr("builtins.open", opened)
+        with (
+            nullcontext()
+            if (read, when) == (open_regular, "read")
+            else pytest.raises(
+                StorageError, match=f"^cannot read {tmp_path}/file: Input/output error$"
+            )
+        ):
+            read(tmp_path / "file")
+
+
+def test_errors_of_writing_name_the_path_and_npads_own_stay():
+    for error, message in (
+        (OSError(28, "No space left on device"), "cannot write it: No space left on device"),
+        (KeyError("x"), "cannot write it: 'x'"),
+        (StorageError("as it is"), "^as it is$"),
+    ):
+        with pytest.raises(StorageError, match=message), writing("it", KeyError, StorageError):
+            raise error
+    with pytest.raises(KeyError), writing("it"):
+        raise KeyError

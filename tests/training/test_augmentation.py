@@ -126,6 +126,7 @@ def test_the_key_decides_whatever_the_batch():
     second = augmented(batch(frames[1:], [7], lengths[1:]), "sound", 1, 5)
     torch.testing.assert_close(second.source, both.source[1:])
     assert second.lengths.tolist() == both.lengths[1:].tolist()
+    assert (both.source[:, :40] - frames[:, :40]).abs().max() > 1
 
 
 def test_texts_stay_as_they_are():

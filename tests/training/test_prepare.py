@@ -14,12 +14,13 @@ import pytest
 
 from npad import InvalidInput
 from npad.errors import StorageError
+from npad.models.encoders.sound import STRIDE
 from npad.storage.atomic import exclusive_lock
 from npad.storage.regular import seal
 from npad.text.subwords import MAX_CHARACTERS_PER_TOKEN, Subwords
 from npad.training import prepare as module
 from npad.training.prepare import prepare
-from npad.training.sources import Side, mapped
+from npad.training.sources import SOUND_STEPS, Side, Sounds, SourceKind, _shaped, mapped
 from npad.training.store import Store
 from runs import reversal, small_store
 
@@ -162,10 +163,11 @@ def test_one_process_at_a_time_prepares_a_store_and_none_writes_over_it(tmp_path
     [
         (b"a\nb\nc\n", b"a\nb\n", "a has 3 lines and .*b has 2; line i of the two must be a pair"),
         (b"", b"", "are empty"),
+        (b"a\n", b"\n", "no pair of .* is left: 1 are empty and 0 longer"),
         (b"\n \n", b"a\nb\n", "no pair of .* is left: 2 are empty and 0 longer than 100 tokens"),
         (b"fine\n\xff\n", b"a\nb\n", "line 2: byte 0xff"),
     ],
-    ids=["misaligned", "empty", "blank", "bytes"],
+    ids=["misaligned", "empty", "line", "blank", "bytes"],
 )
 def test_a_mistake_leaves_nothing_behind(tmp_path, source, target, message):
     (tmp_path / "a").write_bytes(source)
@@ -265,6 +267,8 @@ def test_the_defaults_are_those_of_the_help():
     text, media = module.TextData(("a", "a")), module.MediaData(("a", "a"))
     assert (text.vocabulary, text.max_length, text.sample) == ((8000, 8000), 100, 2_000_000)
     assert (media.vocabulary, media.max_length) == (4000, 100)
+    with pytest.raises(InvalidInput, match="size must be a whole number"):
+        module.MediaData(("a", "a"), features={"size": 0})
 
 
 @pytest.mark.parametrize(
@@ -303,3 +307,64 @@ def test_a_file_is_mapped_as_a_vector(tmp_path, count):
     (tmp_path / "file").write_bytes(np.arange(count, dtype=np.int32).tobytes())
     vector = mapped(tmp_path / "file", "int32")
     assert (vector.tolist(), vector.dtype) == (list(range(count)), np.int32)
+
+
+@pytest.mark.parametrize(
+    ("task", "features", "message"),
+    [
+        ("caption", {"size": 1 << 20}, ""),
+        ("caption", {"size": (1 << 20) + 1}, "size must be a whole number of at most 1048576"),
+        ("caption", {"network": "efficientnet-lite1", "size": 240}, ""),
+        ("caption", {"network": "vgg"}, "network must be one of 'efficientnet-lite1', not 'vgg'"),
+        ("speech", {"network": "efficientnet-lite1"}, "a sound has no feature 'network'; it has"),
+        ("speech", {"bins": 1, "rate": 1}, ""),
+        ("speech", {"bins": 0}, "bins must be a whole number of at least 1, not 0"),
+        ("speech", [], "features must be a dictionary"),
+        ("smell", None, "task must be one of 'caption', 'speech', not 'smell'"),
+    ],
+)
+def test_features_are_those_of_the_source(task, features, message):
+    if message:
+        with pytest.raises(InvalidInput, match=message):
+            SourceKind.named(task, features)
+    else:
+        kind = SourceKind.named(task, features)
+        assert kind.features == SourceKind.named(task).features | features
+        assert kind.network == features.get("network")
+
+
+def test_sentences_and_sounds_are_read_in_rows_that_are_rounded_up():
+    side = Side(np.array([5, 6, 7, 8, 9], np.uint16), np.array([2, 2, 5]))
+    tokens, lengths = side.read(np.array([2, 0, 1]), 3, 0)
+    assert tokens.tolist() == [[7, 8, 9, 0, 0, 0], [5, 6, 0, 0, 0, 0], [0] * 6]
+    assert lengths.tolist() == side.positions[[2, 0, 1]].tolist() == [4, 3, 1]
+    frames = np.arange(10, dtype=np.float16).reshape(5, 2)
+    sounds = Sounds(frames, np.array([2, 5]), np.array([1, 0]))
+    rows, lengths = sounds.read(np.array([1, 0]), 2, 0)
+    assert (lengths.tolist(), sounds.positions.tolist()) == ([2, 3], [1, 1])
+    assert rows.shape == (2, 2 * SOUND_STEPS * STRIDE, 2)
+    assert (rows[0, :2].tolist(), rows[1, :3].tolist()) == (
+        frames[:2].tolist(),
+        frames[2:].tolist(),
+    )
+    assert not rows[0, 2:].any()
+    assert not rows[1, 3:].any()
+
+
+def test_a_source_holds_whole_items(tmp_path):
+    assert _shaped(np.arange(12), (2, 3), tmp_path).shape == (2, 2, 3)
+    with pytest.raises(StorageError, match=r"the source of .* is damaged: 11 numbers"):
+        _shaped(np.arange(11), (2, 3), tmp_path)
+
+
+def test_a_folder_is_no_manifest_and_no_wheel(tmp_path):
+    (tmp_path / "a").touch()
+    file, folder = str(tmp_path / "a"), str(tmp_path)
+    module.MediaData((folder, file), weights=[file]).ensure_files()
+    for data, rule in (
+        (module.MediaData((folder, folder)), "a manifest"),
+        (module.MediaData((folder, file), (folder, folder)), "a manifest"),
+        (module.MediaData((folder, file), weights=[folder]), "a wheel or a file"),
+    ):
+        with pytest.raises(InvalidInput, match=f"it is a folder, and must be {rule}"):
+            data.ensure_files()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from subprocess import PIPE
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from npad.errors import TrainingError
 from npad.storage import checkpoint
 from npad.storage import jsonl as log
 from npad.storage.atomic import exclusive_lock
+from npad.training import loop as training_loop
 from npad.training import run
 from npad.training.loop import Loop, Watch, held_signals, load_checkpoint
 from npad.training.recipe import Recipe
@@ -76,8 +78,9 @@ def test_the_rate_falls_along_a_cosine_and_ends_at_nothing(tmp_path, store):
         real(*given),
     )[1]
     loop.run()
-    expected = [0.25 + 0.25 * math.cos(math.pi * (i + 1) / len(rates)) for i in range(len(rates))]
-    assert rates == pytest.approx(expected, abs=1e-2)
+    sizes = [len(loop.updater.batcher.epoch(recipe.seed, epoch)) for epoch in range(3)]
+    done = [i + (k + 1) / n for i, n in enumerate(sizes) for k in range(n)]
+    assert rates == pytest.approx([0.25 + 0.25 * math.cos(math.pi * x / 3) for x in done])
     assert rates[-1] == pytest.approx(0, abs=1e-9)
 
 
@@ -189,6 +192,42 @@ def test_the_last_checkpoint_knows_the_last_validation(tmp_path, store):
         assert validated_updates(tmp_path / "run") == [3, 6, 8]
 
 
+def test_a_run_may_have_to_beat_its_start(tmp_path, store):
+    """As an actor's run, which has to beat its decoder without the actor."""
+    loop, heard = loop_of(tmp_path, store, Recipe(batch=200, updates=1)), Heard()
+    loop.watch, measures = heard, {"valid_perplexity": 1.5}
+    loop.validation.start = lambda: measures
+    real, found = loop.updater.update, []
+    loop.updater.update = lambda *given: (
+        found.append(checkpoint.newest(tmp_path, "checkpoint").name),
+        real(*given),
+    )[1]
+    loop.run()
+    assert found == ["checkpoint-0"]
+    start, _, last = heard.records
+    assert start == {"update": 0, "epoch": 0.0, "seconds": start["seconds"]} | measures | {
+        "best": False
+    }
+    assert (last["best"], loop.progress.best, loop.progress.worse) == (False, 1.5, 1)
+    assert (loop.progress.initial, loop.best()) == (1.5, None)
+    assert (loop.progress.nats, loop.progress.tokens) == (0, 0)  # since the validation
+    resumed = loop_of(tmp_path, store, Recipe(batch=200, updates=1))
+    resumed.validation.start = None  # it is not measured again
+    assert resumed.run() == "1 update"
+
+
+def test_a_run_that_is_cut_shorter_than_it_is_validates_what_it_has(tmp_path, store):
+    recipe = Recipe(batch=200, updates=9, validate=100, checkpoint=4)
+    loop = loop_of(tmp_path, store, recipe)
+    real = loop.updater.update
+    loop.updater.update = lambda pairs, number: real(pairs, number) if number < 7 else 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        loop.run()
+    shorter = loop_of(tmp_path, store, replace(recipe, updates=3))
+    assert shorter.run() == "3 updates"
+    assert (shorter.progress.validated, validated_updates(tmp_path)) == (4, [4])
+
+
 def test_a_position_beyond_an_epoch_begins_the_next(tmp_path, store):
     """As of a run that is resumed where the batches are larger."""
     loop = loop_of(tmp_path, store, Recipe(batch=120, epochs=2))
@@ -198,19 +237,42 @@ def test_a_position_beyond_an_epoch_begins_the_next(tmp_path, store):
     assert np.array_equal(first, loop.updater.batcher.epoch(0, 1)[0])
 
 
-def test_a_report_has_the_means_of_its_updates(tmp_path, store):
+def test_a_report_has_the_means_of_its_updates_and_the_time_of_all_sessions(
+    tmp_path, store, monkeypatch
+):
+    clock = SimpleNamespace(monotonic=lambda: 100.0)
+    monkeypatch.setattr(training_loop, "time", clock)
     loop = loop_of(tmp_path, store, SHORT)
-    loop.progress.update, loop.progress.batches = 2, 9
+    loop.progress.update, loop.progress.batches, loop.progress.position = 2, 9, 2
     three, two = np.array([0, 3, 5]), np.array([7, 8])
-    loop.pending = [(torch.tensor([6.0, 1.0]), three), (torch.tensor([4.0, 2.0]), two)]
     tokens = int(store.train.target.lengths[[0, 3, 5, 7, 8]].sum()) + 5  # with the end tokens
-    loop.report()
-    loop.report()  # of nothing
-    [record] = log.read(tmp_path / "log.jsonl")
-    assert (record["update"], record["nll"], record["gradient_norm"]) == (2, 2.0, 1.5)
-    assert record["perplexity"] == pytest.approx(math.exp(10 / tokens))
-    assert 0 <= record["seconds"] < 600
-    assert (loop.progress.nats, loop.progress.tokens, loop.pending) == (10.0, tokens, [])
+    for now, passed in ((102.0, 2), (105.0, 3)):
+        clock.monotonic = lambda now=now: now
+        loop.pending = [(torch.tensor([6.0, 1.0]), three), (torch.tensor([4.0, 2.0]), two)]
+        loop.report()
+        loop.report()  # of nothing
+        record = log.read(tmp_path / "log.jsonl")[-1]
+        assert record == {
+            "update": 2,
+            "epoch": 0.222,
+            "seconds": now - 100,
+            "nll": 2.0,
+            "perplexity": pytest.approx(math.exp(10 / tokens)),
+            "gradient_norm": 1.5,
+            "tokens_per_second": round(tokens / passed),
+        }
+    assert (loop.progress.nats, loop.progress.tokens, loop.pending) == (20.0, 2 * tokens, [])
+    loop.save()
+    clock.monotonic = lambda: 300.0
+    resumed = loop_of(tmp_path, store, SHORT)
+    clock.monotonic = lambda: 400.0  # after the data was read
+    resumed.resume()
+    clock.monotonic = lambda: 410.0
+    resumed.pending = [(torch.tensor([6.0, 1.0]), three)]
+    resumed.report()
+    record = log.read(tmp_path / "log.jsonl")[-1]
+    tokens = int(store.train.target.lengths[three].sum()) + 3
+    assert (record["seconds"], record["tokens_per_second"]) == (15.0, round(tokens / 10))
 
 
 @pytest.mark.parametrize(
@@ -235,6 +297,7 @@ def test_several_processes_stop_together_after_a_report(
 TRAIN = """
 import os, signal, sys
 import torch
+from npad.training import loop as training_loop
 from npad.training import run
 from npad.training.loop import Watch
 from npad.training.recipe import Recipe

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from npad import InvalidInput, Noise
-from npad.distributions import Fixed, Orthogonal
+from npad.distributions import Fixed, Gaussian, Orthogonal
 from npad.errors import NpadError, StorageError
 from npad.schedules import Adaptive
 from npad.training import run
@@ -17,6 +17,11 @@ from npad.training.recipe import Recipe
 from npad.training.store import Store
 from npad.training.validation import Perplexity
 from runs import SHORT, TINY, reversal, train, updater
+
+
+class Own(Gaussian):
+    """A distribution that npad does not know by name."""
+
 
 RATE = r"learning_rate must be a finite number above 0 and below 3.4e\+38, not"
 
@@ -47,6 +52,10 @@ def test_mistakes_in_a_run_are_named(tmp_path, store):
         train(tmp_path / "run", store)
     with pytest.raises(InvalidInput, match="watch must be a Watch, or None, not 3"):
         run.resume(tmp_path / "run", watch=3)
+    with pytest.raises(InvalidInput, match=r"with other epochs, .*; its batch stays as it was"):
+        run.resume(tmp_path / "run", batch=3)
+    with pytest.raises(InvalidInput, match="only with a schedule and a distribution that npad has"):
+        train(tmp_path / "other", store, Recipe(noise=Noise(0.1, distribution=Own())))
     with pytest.raises(InvalidInput, match="holds no run to resume"):
         run.resume(tmp_path)
     with pytest.raises(InvalidInput, match="no noise site 'cell'; it offers 'hidden'"):
@@ -90,6 +99,15 @@ def test_a_model_that_just_fits_is_trained(monkeypatch, optimiser, copies):
     monkeypatch.setattr(run, "total_memory", lambda device: size - 1)
     with pytest.raises(InvalidInput, match="units 8, embedding 6, layers 1 cannot be trained in"):
         run.ensure_fits((30, 20), TINY, recipe, device)
+
+
+def test_a_precision_that_a_device_cannot_multiply_in_is_refused(tmp_path, store, monkeypatch):
+    def unable(*_):
+        raise RuntimeError("not implemented for BFloat16")
+
+    monkeypatch.setattr(torch, "mm", unable)
+    with pytest.raises(InvalidInput, match=r"cpu cannot compute in bfloat16; .*not implemented"):
+        train(tmp_path / "run", store, Recipe(precision="bfloat16", updates=1))
 
 
 def test_a_giant_vocabulary_is_refused_before_anything_is_written(tmp_path):

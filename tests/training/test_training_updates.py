@@ -136,6 +136,11 @@ def test_shares_of_a_batch_add_up_to_its_gradient(store):
             torch.testing.assert_close(one.grad, two.grad, rtol=1e-4, atol=1e-7)
 
 
+def test_updates_are_numbered_as_in_the_runs_of_earlier_versions():
+    """The numbers key what is random, so that such a run resumes bit for bit."""
+    assert (ModelUpdater.first_number, ActorUpdater.first_number) == (1, 0)
+
+
 def test_replicas_share_a_batch():
     pairs = np.arange(7)
     shares = [Replicas(rank, 3).share(pairs).tolist() for rank in range(3)]

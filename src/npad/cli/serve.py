@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Annotated
 
-from npad.cli.options import DEFAULT_MODEL, Device, option
+from npad.cli.options import DEFAULT_MODEL, Device, Precision, option
 from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput, missing_library
@@ -41,6 +41,7 @@ def command(
         ),
     ] = None,
     device: Device = "auto",
+    precision: Precision = "float32",
     limit: Annotated[
         list[str] | None,
         option(
@@ -90,7 +91,8 @@ def command(
     where = device_named(device, "--device")
     limits = Limits.changed(limit or [])
     names: dict[str, str] = {}
-    for name in dict.fromkeys(model or [DEFAULT_MODEL, TOY]):
+    exact = [TOY] if precision == "float32" else []  # a table, which has no weights
+    for name in dict.fromkeys(model or [DEFAULT_MODEL, *exact]):
         shown = public_name(name)
         if shown in names:
             raise InvalidInput(f"two models are called {shown}; rename the folder of one")
@@ -98,7 +100,7 @@ def command(
     pairs = _languages(languages or [], list(names))
     logging.basicConfig(format="npad: %(message)s", level=logging.WARNING)
     with server.bind(host, port) as listener:  # before the models are loaded, which takes seconds
-        pipelines = {shown: load(name, where) for shown, name in names.items()}
+        pipelines = {shown: load(name, where, precision) for shown, name in names.items()}
         for shown, pair in pairs.items():
             if not isinstance(pipelines[shown], Translator):
                 raise InvalidInput(f"--languages: {shown} does not translate texts")

@@ -17,6 +17,7 @@ from npad.kernels import fused
 from npad.model import ensure_logits
 
 CHUNK = 64  # tokens per chunk: the k best tokens are in the k chunks with the largest maxima
+FEW_LOGITS = 1 << 15  # of all rows, up to which one argmax is faster than by chunks
 KERNEL_TOP_K = 16  # largest k for which the top-k kernel is faster than torch.topk
 
 
@@ -64,16 +65,23 @@ class Prediction:
         precise = torch.promote_types(checked.dtype, torch.float32)
         if normalised:
             log_probs = checked.to(precise)
-            broken = log_probs.amax(-1).isnan()  # one NaN makes the maximum NaN
+            probe = log_probs.amax(-1)  # one NaN makes the maximum NaN
         else:
             log_probs = torch.log_softmax(checked, -1, dtype=precise)
-            broken = log_probs[:, 0].isnan()  # one NaN makes the whole row NaN
-        norm = torch.zeros_like(log_probs[:, 0]).masked_fill(broken, torch.nan)
+            probe = log_probs[:, 0]  # one NaN makes the whole row NaN
+        norm = probe.masked_fill(probe == probe, 0)  # NaN alone is unequal to itself
         return cls(log_probs, norm, normal=True)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Prediction:
         """Apply a function to each tensor; their first dimensions are the rows."""
-        return tree_map(function, self)
+        return Prediction(  # in each step, where `tree_map` would take several times as long
+            function(self.logits),
+            function(self.norm),
+            None if self.first is None else function(self.first),
+            None if self.peaks is None else function(self.peaks),
+            None if self.progress is None else tree_map(function, self.progress),
+            self.normal,
+        )
 
     def view(self, *shape: int) -> Prediction:
         """Reshape the rows [n]."""
@@ -81,6 +89,8 @@ class Prediction:
 
     def expand(self, groups: int, width: int) -> Prediction:
         """Expand [groups, 1] to [groups, width]."""
+        if self.norm.shape[1] == width:
+            return self
         return self.map(lambda x: x.expand(groups, width, *x.shape[2:]))
 
     def at(self, tokens: Tensor) -> Tensor:
@@ -91,6 +101,8 @@ class Prediction:
         """Return the most probable token [...], the first one on ties."""
         if self.first is not None:
             return self.first
+        if self.logits.numel() <= FEW_LOGITS and self.peaks is None:
+            return self.logits.argmax(-1)
         # amax is faster than argmax over the vocabulary: find the chunk, then the token in it.
         chunk = self._chunk_peaks().argmax(-1, keepdim=True)
         return self._chunk_logits(chunk).argmax(-1) + CHUNK * chunk.squeeze(-1)

@@ -59,25 +59,28 @@ class Int8Linear(nn.Module):
         self.levels = 127 if torch.cpu._is_vnni_supported() else 63
         packed = torch.ops.onednn.qlinear_prepack(self.weight, None)
         self.packed = packed, self.scale, torch.zeros(self.out_features, dtype=torch.long)
-        self.largest = torch.tensor(float(self.levels))
-        self.zero = self.largest + 1.5  # the conversion to uint8 rounds down
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Share the packed weights, which have no storage to copy and never change."""
         return copy.copy(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.detach().reshape(-1, self.in_features)
+        rows, levels, bias = x.detach(), self.levels, self._buffers["bias"]
+        if rows.dim() != 2:
+            rows = rows.reshape(-1, self.in_features)
         largest = rows.abs().amax(1, keepdim=True).clamp_(min=1e-12)
-        levels = self.levels
-        quantised = torch.addcmul(self.zero, rows, torch.div(self.largest, largest)).to(torch.uint8)
+        # torch is several times as fast in these steps as in addcmul and a conversion to uint8.
+        quantised = rows.mul(levels / largest).round_().to(torch.int8)
+        unsigned = quantised.view(torch.uint8).add_(levels + 1)
         output: Tensor = torch.ops.onednn.qlinear_pointwise.default(
-            quantised, 1 / levels, levels + 1, *self.packed, None, 1.0, 0, torch.float32, *PLAIN
+            unsigned, 1 / levels, levels + 1, *self.packed, None, 1.0, 0, torch.float32, *PLAIN
         )
-        if self.bias is None:
+        if bias is None:
             output = output.mul_(largest)
         else:
-            output = torch.addcmul(self.bias, output, largest, out=output)
+            output = torch.addcmul(bias, output, largest, out=output)
+        if x.dim() == 2:
+            return output
         return output.view(*x.shape[:-1], self.out_features)
 
 
@@ -138,7 +141,7 @@ class IntegerProduct(Product):
         for _ in range(3):
             parts.append(rest.round())
             rest = (rest - parts[-1]) * PART
-        unsigned = torch.cat(parts).add_(128).to(torch.uint8)
+        unsigned = torch.cat(parts).to(torch.int8).view(torch.uint8).add_(128)
         options: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "")
         product = torch.ops.onednn.qlinear_pointwise(
             unsigned, 1.0, 128, *self.integers, None, *options

@@ -55,10 +55,10 @@ REQUIRED = {
 class SSRUState:
     """The state of an SSRUTransformer, one row per hypothesis."""
 
-    cells: Tensor  # [layers, rows, width]
+    cells: tuple[Tensor, ...]  # [rows, width] per layer
     positions: Tensor  # [rows], tokens read
-    keys: Tensor  # [layers, sentences, heads, length, head width], once per sentence
-    values: Tensor  # as keys
+    # keys and values per layer, [sentences, heads, length, head width], once per sentence
+    memories: tuple[tuple[Tensor, Tensor], ...]
     real: Tensor | None  # [sentences, 1, 1, length], false at padding; None: there is none
     layout: Layout
     query: Tensor  # [rows, width], of the last layer's attention to the source, in the last step
@@ -74,7 +74,8 @@ class NormedSum(nn.Module):
         self.shift = nn.Parameter(weights[f"{name}_ln_bias"], requires_grad=False)
 
     def forward(self, x: Tensor, change: Tensor) -> Tensor:
-        return F.layer_norm(x + change, x.shape[-1:], self.scale, self.shift, EPSILON)
+        scale, shift = self._parameters["scale"], self._parameters["shift"]
+        return torch.layer_norm(x + change, x.shape[-1:], scale, shift, EPSILON)
 
 
 class FeedForward(nn.Module):
@@ -87,7 +88,7 @@ class FeedForward(nn.Module):
         self.norm = NormedSum(weights, f"{name}_ffn")
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(x, self.second(self.first(x).relu_()))  # type: ignore[no-any-return]
+        return self.norm.forward(x, self.second.forward(self.first.forward(x).relu_()))
 
 
 class Attention(nn.Module):
@@ -121,10 +122,11 @@ class Attention(nn.Module):
         Returns:
             The block's output, and its query: [rows, width] each.
         """
-        query = self.query(x)
+        query = self.query.forward(x)
         heads = query.view(len(keys), -1, self.heads, keys.shape[-1]).transpose(1, 2)
         context = F.scaled_dot_product_attention(heads, keys, values, attn_mask=real)
-        return self.norm(x, self.output(context.transpose(1, 2).reshape(x.shape))), query
+        output = self.output.forward(context.transpose(1, 2).reshape(x.shape))
+        return self.norm.forward(x, output), query
 
 
 class EncoderLayer(nn.Module):
@@ -231,13 +233,10 @@ class SSRUTransformer(Network[SSRUState]):
         x = self._positioned(embedded, torch.arange(longest, device=device))
         for layer in self.encoder:
             x = layer(x, real)
-        memories = [layer.context.project(x) for layer in self.decoder]  # type: ignore[operator, union-attr]
-        keys, values = (torch.stack(parts) for parts in zip(*memories, strict=True))
         return SSRUState(
-            cells=x.new_zeros(len(self.decoder), sentences, self.width),
+            cells=(x.new_zeros(sentences, self.width),) * len(self.decoder),
             positions=torch.zeros(sentences, dtype=torch.long, device=device),
-            keys=keys,
-            values=values,
+            memories=tuple(layer.context.project(x) for layer in self.decoder),  # type: ignore[operator, union-attr]
             real=real,
             layout=Layout(sentences, 1),
             query=x.new_zeros(sentences, self.width),
@@ -247,7 +246,7 @@ class SSRUTransformer(Network[SSRUState]):
         layout, sentences = state.layout.after(rows)
         chosen = replace(
             state,
-            cells=state.cells[:, rows],
+            cells=tuple(cell[rows] for cell in state.cells),
             positions=state.positions[rows],
             layout=layout,
             query=state.query[rows],
@@ -256,15 +255,14 @@ class SSRUTransformer(Network[SSRUState]):
             return chosen
         return replace(
             chosen,
-            keys=state.keys[:, sentences],
-            values=state.values[:, sentences],
+            memories=tuple((keys[sentences], values[sentences]) for keys, values in state.memories),
             real=None if state.real is None else state.real[sentences],
         )
 
     def attention(self, state: SSRUState) -> Tensor:
         """Return the weights of the last layer's first head in the last step, [rows, length]."""
-        keys, _, real = _memory(state)
-        key = keys[-1, :, 0]  # [sentences, length, head width]
+        memories, real = _memories(state)
+        key = memories[-1][0][:, 0]  # [sentences, length, head width]
         query = state.query[:, : key.shape[-1]].view(len(key), -1, key.shape[-1])
         energy = query @ key.transpose(1, 2) * key.shape[-1] ** -0.5
         if real is not None:
@@ -293,7 +291,7 @@ class SSRUTransformer(Network[SSRUState]):
         layout = Layout(len(owners), len(parents) // len(owners))
         state = replace(
             state,
-            cells=state.cells[:, parents],
+            cells=tuple(cell[parents] for cell in state.cells),
             positions=state.positions[parents],
             layout=layout,
             owner=owners,
@@ -315,24 +313,25 @@ class SSRUTransformer(Network[SSRUState]):
         if steps > 1:
             positions = positions + torch.arange(steps, device=tokens.device)
         x = self._positioned(x, positions).flatten(0, 1)  # [rows · T, width]
-        keys, values, real = _memory(state)
+        memories, real = _memories(state)
         cells, query = [], state.query
+        layer: Any
         for i, layer in enumerate(self.decoder):
-            assert isinstance(layer, SSRULayer)
-            forget, candidate = layer.gates(x).view(rows, steps, -1).chunk(2, -1)
-            forget, cell, passed = forget.sigmoid(), state.cells[i], []
-            for t, perturb in enumerate(perturbs):
-                cell = torch.lerp(candidate[:, t], perturb(f"hidden.{i}", cell), forget[:, t])
+            gates = layer.gates.forward(x).view(rows, steps, -1).unbind(1)
+            cell, passed = state.cells[i], []
+            for gate, perturb in zip(gates, perturbs, strict=True):
+                forget, candidate = gate.chunk(2, -1)
+                cell = torch.lerp(candidate, perturb(f"hidden.{i}", cell), forget.sigmoid())
                 passed.append(cell)
             cells.append(cell)
             passed_on = torch.stack(passed, 1).view_as(x) if steps > 1 else cell
-            x = layer.norm(x, F.relu(passed_on))
+            x = layer.norm.forward(x, passed_on.relu())
             # the rows of a sentence are consecutive, and so are the steps of a row
-            x, query = layer.context(x, keys[i], values[i], real)
-            x = layer.feed_forward(x)
+            x, query = layer.context.forward(x, *memories[i], real)
+            x = layer.feed_forward.forward(x)
         state = replace(
             state,
-            cells=torch.stack(cells),
+            cells=tuple(cells),
             positions=state.positions + steps,
             query=query.view(rows, steps, -1)[:, -1],
         )
@@ -341,8 +340,8 @@ class SSRUTransformer(Network[SSRUState]):
     def _embedded(self, tokens: Tensor) -> Tensor:
         """Return the scaled embeddings [..., width], zero for the begin token."""
         embedded = F.embedding(tokens.clamp(max=self.vocabulary - 1), self.target_embedding)
-        begins = tokens == self.special.bos
-        return embedded.mul(math.sqrt(self.width)).masked_fill(begins[..., None], 0)
+        scale = (tokens != self.special.bos) * math.sqrt(self.width)
+        return embedded * scale[..., None].to(embedded)
 
     def _positioned(self, x: Tensor, positions: Tensor) -> Tensor:
         """Add sinusoids, all sines before all cosines, to x [..., width]."""
@@ -436,12 +435,13 @@ class Shortlisted(Wrapper[Any]):
         return logits.index_copy_(-1, state.tokens, listed)
 
 
-def _memory(state: SSRUState) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return keys, values and mask, for each group of rows its sentence's."""
+def _memories(state: SSRUState) -> tuple[tuple[tuple[Tensor, Tensor], ...], Tensor | None]:
+    """Return keys and values per layer, and the mask: for each group of rows its sentence's."""
     owner, real = state.owner, state.real
     if owner is None:
-        return state.keys, state.values, real
-    return state.keys[:, owner], state.values[:, owner], None if real is None else real[owner]
+        return state.memories, real
+    memories = tuple((keys[owner], values[owner]) for keys, values in state.memories)
+    return memories, None if real is None else real[owner]
 
 
 def _ensure_shapes(weights: Mapping[str, Tensor], vocabulary: int, width: int) -> None:

@@ -72,7 +72,6 @@ def as_wav(path: str | Path, rate: int, max_seconds: float) -> Iterator[BinaryIO
                 stdout=content,
                 stderr=messages,
                 timeout=SECONDS,
-                check=False,
             ).returncode
         except subprocess.TimeoutExpired as error:
             rule = f"ffmpeg has not converted {path} in {SECONDS:g} seconds"

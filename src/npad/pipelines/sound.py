@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from npad.errors import InvalidInput, StorageError
 from npad.pipelines.ffmpeg import as_wav, ensure_installed
 from npad.storage.regular import Bounded, open_regular
-from npad.validation import brief, ensure_integer, ensure_number
+from npad.validation import brief, ensure_integer
 
 SAMPLE_TYPES = {1: "u1", 2: "<i2", 4: "<i4"}  # NumPy type of a sample, by its bytes
 SEARCHED_SHARE = 1 / 6  # of a piece, at its end, in which the pause to cut at is searched
@@ -199,7 +199,6 @@ def split_at_pauses(samples: Tensor, rate: int, longest: float) -> list[Tensor]:
         rate: samples per second.
         longest: seconds of a piece, at most.
     """
-    ensure_number("longest", longest, above=0)
     max_samples = max(1, int(longest * rate))
     searched = max(1, int(SEARCHED_SHARE * max_samples))
     pause = min(searched, max(1, int(PAUSE_SECONDS * rate)))

@@ -60,7 +60,7 @@ class History:
         if self.parents is not None:
             assert parents is not None, "a history with back-pointers needs parents"
             self.parents.index_copy_(0, self.step, parents[None])
-        return replace(self, step=self.step + 1)
+        return History(self.tokens, self.parents, self.step + 1, self.clean)
 
     def record_clean(
         self, predicted: Prediction, tokens: Tensor, rows: Tensor | None, eos: int

@@ -55,13 +55,16 @@ class IndependentRows:
             tokens = self.choice(predicted.dense(), self.history.step + 1)
         tokens = tokens.masked_fill(self.finished, self.eos)
         gained = predicted.at(tokens[..., None]).squeeze(-1)
-        ends = tokens == self.eos
-        advanced = replace(
-            self,
-            tokens=tokens,
+        ends = tokens == self.eos  # those that were finished have it as well
+        advanced = IndependentRows(
+            self.choice,
+            self.width,
+            self.eos,
+            self.pad,
+            tokens,
             scores=self.scores + gained.masked_fill(self.finished, 0),
-            lengths=self.lengths + ~(self.finished | ends),
-            finished=self.finished | ends,
+            lengths=self.lengths + ~ends,
+            finished=ends,
             history=self.history.append(tokens),
         )
         first_step = width != self.width

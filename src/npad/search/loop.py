@@ -203,7 +203,10 @@ class Steps:
                 frontier.history.record_clean(clean, frontier.tokens, rows, eos)
             if rows is not None:
                 state = self.model.select(state, rows)
-        done = frontier.done().view(-1, self.per_sentence).all(1) | idle  # by sentence
+        done = frontier.done()
+        if self.per_sentence > 1:
+            done = done.view(-1, self.per_sentence).all(1)
+        done = done | idle  # by sentence
         status = torch.stack(Status(frontier.broken.long(), (~done).sum()))
         return state, frontier, idle, status
 

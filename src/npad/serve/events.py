@@ -26,7 +26,7 @@ class SlowReader(Exception):
 
 def encode_event(name: str, data: dict[str, Any]) -> bytes:
     """Return an event in the format of text/event-stream."""
-    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=True)}\n\n".encode()
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
 
 
 class EventStream:

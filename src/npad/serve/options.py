@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import MISSING
 from functools import cache
-from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from npad.constraints.kinds import GRAMMARS, Constraint, both, constraint_named
@@ -246,8 +246,9 @@ def option_schemas(limits: Limits) -> dict[str, dict[str, Any]]:
 
 
 def _schema(option: Option) -> dict[str, Any]:
-    metadata, default = option.field.metadata, _label(option.default)
-    kinds = [kind for kind in get_args(option.kind) or [option.kind] if kind is not NoneType]
+    metadata = option.field.metadata
+    default = None if option.default is MISSING else _label(option.default)
+    kinds = list(get_args(option.kind)) or [option.kind]  # None comes last
     schema = {"type": JSON_TYPES.get(kinds[0], "string"), "description": metadata["help"]}
     if get_origin(option.kind) is Literal:
         schema["enum"] = kinds

@@ -197,7 +197,7 @@ def ensure_weights_fit(options: dict[str, Any], path: Path) -> None:
         OutOfMemory: the weights are larger than the machine's memory.
     """
     shapes = _stored_shapes(path)
-    layers = options.get("layers", 1)
+    layers = options.get("layers")
     if isinstance(layers, int) and layers > len(shapes):  # building them takes long, even on meta
         raise StorageError(
             f"{path} does not fit config.json: {layers:,} layers of {len(shapes):,} tensors"

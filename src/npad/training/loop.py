@@ -134,8 +134,8 @@ class Loop:
                     self.save()
                 if self._is_interrupted(received) and not self.reason():
                     raise self._interrupted(*received[:1])
-        if progress.validated != progress.update:
-            self.validate()
+            if progress.validated != progress.update:
+                self.validate()
         self.updater.network.eval()
         return self.reason()
 
@@ -327,8 +327,6 @@ class Loop:
         return error
 
     def _validation_is_due(self) -> bool:
-        if self.reason():  # the last update
-            return True
         if self.recipe.validate is None:
             return self.progress.position == self.progress.batches
         return self.progress.update % self.recipe.validate == 0

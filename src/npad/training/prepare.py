@@ -286,7 +286,7 @@ def prepare(
     folder: str | Path,
     train: Files,
     valid: Files | None = None,
-    vocabulary: tuple[int, int] | int = (8000, 8000),
+    vocabulary: tuple[int, int] | int = TextData.vocabulary,
     progress: OnProgress = lambda task, done, total: None,
     **options: Any,
 ) -> Store:
@@ -454,15 +454,13 @@ def _count_pairs(files: Files, progress: OnProgress) -> int:
         for counts[side], _ in enumerate(read_lines(file), start=1):
             if counts[side] % CHUNK == 0:
                 progress("reading", counts[side], 0)
-    source, target = map(display_name, files)
-    if counts[0] != counts[1]:
+    (pairs, others), (source, target) = counts, map(display_name, files)
+    if pairs != others:
         rule = "line i of the two must be a pair"
-        raise InvalidInput(
-            f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}; {rule}"
-        )
-    if counts[0] == 0:
+        raise InvalidInput(f"{source} has {pairs:,} lines and {target} has {others:,}; {rule}")
+    if pairs == 0:
         raise InvalidInput(f"{source} and {target} are empty")
-    return counts[0]
+    return pairs
 
 
 def _sampled(file: str | Path, pairs: int, sample: int, max_characters: int) -> Iterator[str]:

@@ -59,11 +59,11 @@ class Replicas:
         """Sum every gradient over all processes, in one message."""
         if self.world == 1:
             return
-        parameters = list(parameters)
+        gradients = []
         for parameter in parameters:
             if parameter.grad is None:  # this process had no pairs
                 parameter.grad = torch.zeros_like(parameter)
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            gradients.append(parameter.grad)
         total = self.add(torch.cat([gradient.flatten() for gradient in gradients]))
         parts = torch.split(total, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):

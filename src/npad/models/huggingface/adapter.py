@@ -39,14 +39,14 @@ except ImportError as error:
     raise missing_library("Hugging Face models need transformers", "hf") from error
 
 from npad.models.huggingface.constraints import merge_ends
-from npad.models.huggingface.direct import DirectDecoder, DirectState
+from npad.models.huggingface.direct import DirectDecoder, DirectState, PromptedDecoder
 from npad.models.huggingface.hooks import Spread, float32_logits, noise_hooks
 from npad.models.huggingface.inputs import Inputs as Inputs
 from npad.models.huggingface.parts import Parts, Source
 from npad.models.huggingface.shared_attention import replaceable, sharing
 from npad.models.huggingface.states import CachedState, FixedState
 from npad.models.int8 import ALL_INT8, Int8Linear, ensure_int8, int8_of, quantise
-from npad.models.linear import packable, product_of, products_of, view_of
+from npad.models.linear import is_large, packable, product_of, products_of, view_of
 
 FIXED_SIZE = "_npad_fixed_size"  # attribute of a transformers model
 DIRECT = "_npad_direct"
@@ -62,7 +62,7 @@ class Running:
     embeddings: Any
     layers: list[Any]
     head: Any
-    direct: DirectDecoder | None = None
+    direct: DirectDecoder | PromptedDecoder | None = None
 
 
 class HuggingFace(Parts):
@@ -128,10 +128,13 @@ class HuggingFace(Parts):
         copies = view_of(self.model, products) if self.int8 or packable(self.model) else {}
         parts = (self.model, self.embeddings, self.head, *self.layers)
         model, embeddings, head, *layers = (copies.get(id(part), part) for part in parts)
-        direct = None
-        if self.is_encoder_decoder and (self.is_copy or not self.precise_logits):
+        direct: DirectDecoder | PromptedDecoder | None = None
+        if self.is_copy or not self.precise_logits:
             with suppress(AttributeError):
-                direct = DirectDecoder(self.model, self.decoder, self.head, products)
+                if self.is_encoder_decoder:
+                    direct = DirectDecoder(self.model, self.decoder, self.head, products)
+                elif self.int8 or not is_large(self.model):
+                    direct = PromptedDecoder(self.decoder, self.head, products)
         return Running(self.name, model, embeddings, layers, head, direct)
 
     @property
@@ -216,7 +219,7 @@ class HuggingFace(Parts):
     def _start_direct(self, tensors: dict[str, Tensor]) -> DirectState | None:
         """Start a search by the `DirectDecoder`; None if the model's own decoder is another."""
         direct, works = self.network.direct, self.model.__dict__.get(DIRECT)
-        if direct is None or works is False or self.fixed_size is False:
+        if not isinstance(direct, DirectDecoder) or works is False or self.fixed_size is False:
             return None
         source = self._encode(tensors), tensors["decoder_input_ids"]
         if works is None:
@@ -246,8 +249,12 @@ class HuggingFace(Parts):
         except Exception:  # whatever a model's own code raises
             return False
         apart = (torch.cat([found, last], 1) - expected).abs().max()
-        relative = INT8_TOLERANCE if self.int8 else torch.finfo(expected.dtype).eps ** 0.5
-        return bool(apart <= relative * expected.abs().max().clamp(min=1))
+        return bool(apart <= self._tolerance(expected))
+
+    def _tolerance(self, logits: Tensor) -> Tensor:
+        """Return what two ways to compute logits may differ by, beside the largest of them."""
+        relative = INT8_TOLERANCE if self.int8 else torch.finfo(self.model.dtype).eps ** 0.5
+        return relative * logits.abs().max().clamp(min=1)
 
     # The decoder
 
@@ -355,8 +362,11 @@ class HuggingFace(Parts):
         """Read tokens [rows, T], `valid` where they are not padding: logits [rows, T, V], state."""
         network, perturb = self.network, perturb or untouched
         if isinstance(state, DirectState):
-            assert network.direct is not None
+            assert isinstance(network.direct, DirectDecoder)
             return network.direct.read(state, tokens, perturb)
+        prompted = isinstance(state, FixedState) and isinstance(network.direct, PromptedDecoder)
+        if prompted and self.model.__dict__.get(DIRECT):
+            return network.direct.read(state, tokens, perturb)  # type: ignore[union-attr]
         noisy = nullcontext() if perturb is untouched else noise_hooks(network, perturb)
         with noisy, float32_logits(network.head) if self.precise_logits else nullcontext():
             if isinstance(state, FixedState):
@@ -426,10 +436,16 @@ class HuggingFace(Parts):
         except Exception as error:  # whatever a model's own code raises
             return self._grow(f"a cache of fixed size fails with {brief(error)}")
         expected = self.step(self.select(first, rows), tokens)[0].float()
-        tolerance = torch.finfo(self.model.dtype).eps ** 0.5 * expected.abs().max().clamp(min=1)
-        if not bool((found - expected).abs().max() <= tolerance):
+        if not bool((found - expected).abs().max() <= self._tolerance(expected)):
             return self._grow("a cache of fixed size gives other logits")
         self.fixed_size = True
+        if isinstance(direct := self.network.direct, PromptedDecoder):
+            works, fixed = False, self.select(self._fixed(first).reserve(1), rows)
+            with suppress(Exception):  # whatever a model's own code raises
+                logits, _ = direct.read(fixed, self._begin_replaced(fixed, tokens[:, None]))
+                found = self._merge_ends(logits[:, -1]).float()
+                works = bool((found - expected).abs().max() <= self._tolerance(expected))
+            self.model.__dict__[DIRECT] = works
 
     def _grow(self, reason: str) -> None:
         """Keep the cache that grows, and say why."""

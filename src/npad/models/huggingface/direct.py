@@ -1,4 +1,4 @@
-"""The decoder of Marian, BART, Whisper and their kin on a CPU, without transformers between layers.
+"""Decoders of Marian, BART, Whisper, T5, Llama and their kin, without transformers between layers.
 
 transformers takes as long for masks, caches and outputs as a small model's products in int8. Here,
 projections of one input are one product, and keys and values are written in place. The first search
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from npad.model import Layout, untouched
-from npad.models.huggingface.states import SharedKeyValues, capacity_for
+from npad.models.huggingface.shared_attention import Prompt, attend_to_prompt
+from npad.models.huggingface.states import FixedState, SharedKeyValues, capacity_for
 from npad.models.linear import Products, is_unheard
 
 Function = Callable[[Tensor], Tensor]
@@ -63,21 +64,31 @@ class DirectLayer:
     """A layer of transformers. Raises AttributeError if it has other parts."""
 
     def __init__(self, layer: Any, products: Products) -> None:
-        own, source = layer.self_attn, layer.encoder_attn
-        if not own.scaling == source.scaling == own.head_dim**-0.5 == source.head_dim**-0.5:
-            raise AttributeError("its attention has another scale")
-        self.own: Function = products.of(own.q_proj, own.k_proj, own.v_proj).forward
-        self.source: Function = products.of(source.k_proj, source.v_proj).forward
-        self.query: Function = products.of(source.q_proj).forward
-        self.own_output: Function = products.of(own.out_proj).forward
-        self.source_output: Function = products.of(source.out_proj).forward
-        self.inner: Function = products.of(layer.fc1).forward
-        self.outer: Function = products.of(layer.fc2).forward
-        self.own_norm = norm_of(layer.self_attn_layer_norm)
-        self.source_norm = norm_of(layer.encoder_attn_layer_norm)
-        self.norm = norm_of(layer.final_layer_norm)
-        self.activation: Function = layer.activation_fn
-        self.heads: int = own.num_heads
+        if hasattr(layer, "layer"):  # T5's
+            own, source = layer.layer[0].SelfAttention, layer.layer[1].EncDecAttention
+            names, norms = ("q", "k", "v", "o"), [part.layer_norm for part in layer.layer]
+            dense = layer.layer[2].DenseReluDense
+            inner = [dense.wi_0, dense.wi_1] if hasattr(dense, "wi_0") else [dense.wi]
+            outer, self.activation, self.heads = dense.wo, dense.act, own.n_heads
+        else:
+            own, source = layer.self_attn, layer.encoder_attn
+            names = ("q_proj", "k_proj", "v_proj", "out_proj")
+            norms = [layer.self_attn_layer_norm, layer.encoder_attn_layer_norm]
+            norms, inner = [*norms, layer.final_layer_norm], [layer.fc1]
+            outer, self.activation, self.heads = layer.fc2, layer.activation_fn, own.num_heads
+        if own.scaling != source.scaling:
+            raise AttributeError("its attentions have different scales")
+        *read, own_output = (getattr(own, name) for name in names)
+        query, keys, values, source_output = (getattr(source, name) for name in names)
+        self.own: Function = products.of(*read).forward
+        self.source: Function = products.of(keys, values).forward
+        self.query: Function = products.of(query).forward
+        self.own_output: Function = products.of(own_output).forward
+        self.source_output: Function = products.of(source_output).forward
+        self.inner: Function = products.of(*inner).forward
+        self.outer: Function = products.of(outer).forward
+        self.own_norm, self.source_norm, self.norm = map(norm_of, norms)
+        self.gated, self.scale, self.width = len(inner) > 1, own.scaling, own_output.in_features
 
     def memory(self, encoded: Tensor) -> Tensor:
         """Return keys and values [2, heads, sentences, length, width] of encoded [sentences, …]."""
@@ -91,15 +102,22 @@ class DirectLayer:
         own[length - steps :].copy_(read[:, :, 1:].permute(1, 2, 0, 3))
         query = read[:, :, 0].view(rows, steps, heads, -1).transpose(1, 2)
         keys, values = own.view(length, 2, rows, heads, -1).permute(1, 2, 3, 0, 4).unbind()
-        attended = scaled_dot_product_attention(query, keys, values, mask)
+        attended = scaled_dot_product_attention(query, keys, values, mask, scale=self.scale)
         return self.own_output(attended.transpose(1, 2).reshape(rows * steps, -1))
 
     def attend_to_source(self, x: Tensor, memory: Tensor, hidden: Tensor | None) -> Tensor:
         """Attend from x [rows · steps, width] to the source of each row's sentence."""
         keys, values = memory.transpose(1, 2).unbind()
         query = self.query(x).view(len(keys), -1, self.heads, keys.shape[-1]).transpose(1, 2)
-        attended = scaled_dot_product_attention(query, keys, values, hidden)
+        attended = scaled_dot_product_attention(query, keys, values, hidden, scale=self.scale)
         return self.source_output(attended.transpose(1, 2).reshape(len(x), -1))
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """Return the output of the feed-forward part, [rows, width]."""
+        if not self.gated:
+            return self.outer(self.activation(self.inner(x)))
+        gate, inner = self.inner(x).chunk(2, -1)
+        return self.outer(self.activation(gate) * inner)
 
 
 class DirectDecoder:
@@ -112,7 +130,7 @@ class DirectDecoder:
         products: make its linear layers.
 
     Raises:
-        AttributeError: it has other parts than Marian, BART and Whisper have, or something
+        AttributeError: it has other parts than Marian, BART, Whisper and T5 have, or something
             listens to one.
     """
 
@@ -122,15 +140,23 @@ class DirectDecoder:
         self.embed, self.scale = decoder.embed_tokens, 1.0
         if type(self.embed) is nn.Embedding:  # else it scales its embeddings itself
             self.scale = float(getattr(decoder, "embed_scale", 1.0))
-        positions = decoder.embed_positions
-        table = positions.weight if hasattr(positions, "weight") else positions.weights
-        self.positions = table[getattr(positions, "offset", 0) :]
-        first, last = (
-            getattr(decoder, f"layer{name}", None) for name in ("norm_embedding", "_norm")
-        )
+        self.positions: Tensor | None = None
+        self.relative: Any = None  # returns the bias of scores by distance, where T5 has one
+        if hasattr(decoder, "block"):
+            layers, first, last = decoder.block, None, decoder.final_layer_norm
+            self.relative = layers[0].layer[0].SelfAttention.compute_bias
+        else:
+            layers, positions = decoder.layers, decoder.embed_positions
+            table = positions.weight if hasattr(positions, "weight") else positions.weights
+            self.positions = table[getattr(positions, "offset", 0) :]
+            first = getattr(decoder, "layernorm_embedding", None)
+            last = getattr(decoder, "layer_norm", None)
+        self.distances: Tensor | None = None  # [1, heads, 1, length], the bias of the last query
         self.first_norm: Function | None = first and norm_of(first)
         self.last_norm: Function | None = last and norm_of(last)
-        self.layers = [DirectLayer(layer, products) for layer in decoder.layers]
+        self.layers = [DirectLayer(layer, products) for layer in layers]
+        scaled = getattr(model.config, "scale_decoder_outputs", False)
+        self.output_scale: float = model.model_dim**-0.5 if scaled else 1.0
         self.project = products.of(head).forward
         bias = getattr(model, "final_logits_bias", None)
         self.bias = bias if bias is not None and bool(bias.any()) else None
@@ -144,7 +170,7 @@ class DirectDecoder:
         """
         shared = SharedKeyValues.of(tuple(layer.memory(encoded) for layer in self.layers), mask)
         sentences, tokens = prefix.shape
-        empty = encoded.new_empty(0, 2, sentences, encoded.shape[-1])
+        empty = encoded.new_empty(0, 2, sentences, self.layers[0].width)
         layout, own = Layout(sentences, 1), (empty,) * len(self.layers)
         state = DirectState(own, shared, prefix[:, -1], layout, 0, 0).reserve(tokens - 1)
         if tokens > 1:
@@ -159,13 +185,11 @@ class DirectDecoder:
         state = state.reserve(length - state.prefix)
         x = perturb("embedding", self.embed(tokens.flatten()))
         x = x * self.scale if self.scale != 1 else x
-        positions = self.positions[state.length : length]
-        x = (x.view(rows, steps, -1) + positions).view(rows * steps, -1)
+        if self.positions is not None:
+            positions = self.positions[state.length : length]
+            x = (x.view(rows, steps, -1) + positions).view(rows * steps, -1)
         x = self.first_norm(x) if self.first_norm else x
-        mask = None
-        if steps > 1:  # of several tokens, none reads a later one
-            mask = torch.full((steps, length), -torch.inf, dtype=x.dtype)
-            mask.triu_(length - steps + 1)
+        mask = self._mask(steps, length, x.dtype)
         shared, before = state.shared, self.last_norm is not None
         for i, layer in enumerate(self.layers):
             own, memory = state.own[i][:length], shared.layers[i]
@@ -173,20 +197,106 @@ class DirectDecoder:
             if before:  # a norm comes before each part
                 x = x + layer.attend(layer.own_norm(x), own, steps, mask)
                 x = x + layer.attend_to_source(layer.source_norm(x), memory, shared.hidden)
-                x = x + layer.outer(layer.activation(layer.inner(layer.norm(x))))
+                x = x + layer.feed_forward(layer.norm(x))
             else:
                 x = layer.own_norm(x + layer.attend(x, own, steps, mask))
                 x = layer.source_norm(x + layer.attend_to_source(x, memory, shared.hidden))
-                x = layer.norm(x + layer.outer(layer.activation(layer.inner(x))))
-        x = perturb("output", self.last_norm(x) if self.last_norm else x)
+                x = layer.norm(x + layer.feed_forward(x))
+        x = self.last_norm(x) if self.last_norm else x
+        x = perturb("output", x * self.output_scale if self.output_scale != 1 else x)
         logits = self.project(x)
         logits = logits if self.bias is None else logits.add_(self.bias)
         return logits.view(-1, steps, logits.shape[-1]), replace(state, length=length)
 
+    def _mask(self, steps: int, length: int, dtype: torch.dtype) -> Tensor | None:
+        """Return what is added to the scores of the last `steps` of `length` tokens, if anything.
 
-def norm_of(norm: nn.LayerNorm) -> Function:
-    """Return a layer norm as a function, without a module's overhead."""
+        The bias of T5 depends on the distance alone, so that one row has those of any last token.
+        """
+        if steps == 1 and self.relative is not None:
+            if self.distances is None or self.distances.shape[-1] < length:
+                self.distances = self.relative(1, 2 * length, past_seen_tokens=2 * length - 1)
+            return self.distances[..., -length:]
+        if steps == 1:
+            return None
+        mask = torch.full((steps, length), -torch.inf, dtype=dtype)
+        mask.triu_(length - steps + 1)  # none reads a later one
+        if self.relative is not None:
+            mask = mask + self.relative(steps, length, past_seen_tokens=length - steps)
+        return mask
+
+
+class PromptedLayer:
+    """A layer of a decoder-only model as Llama. Raises AttributeError if it has other parts."""
+
+    def __init__(self, layer: Any, products: Products) -> None:
+        own, dense = layer.self_attn, layer.mlp
+        self.own: Function = products.of(own.q_proj, own.k_proj, own.v_proj).forward
+        self.own_output: Function = products.of(own.o_proj).forward
+        self.inner: Function = products.of(dense.gate_proj, dense.up_proj).forward
+        self.outer: Function = products.of(dense.down_proj).forward
+        self.own_norm = norm_of(layer.input_layernorm)
+        self.norm = norm_of(layer.post_attention_layernorm)
+        self.activation: Function = dense.act_fn
+        self.width, self.scale = own.head_dim, own.scaling
+
+
+class PromptedDecoder:
+    """A decoder-only model as Llama, which reads tokens into a `FixedState`.
+
+    Args:
+        decoder: of transformers.
+        head: its output layer.
+        products: make its linear layers.
+
+    Raises:
+        AttributeError: it has other parts than Llama has, or something listens to one.
+    """
+
+    def __init__(self, decoder: Any, head: Any, products: Products) -> None:
+        if not all(map(is_unheard, [*decoder.modules(), head])):
+            raise AttributeError("something listens to its layers")
+        self.embed, self.rotary = decoder.embed_tokens, decoder.rotary_emb
+        self.layers = [PromptedLayer(layer, products) for layer in decoder.layers]
+        self.norm = norm_of(decoder.norm)
+        self.project: Function = products.of(head).forward
+
+    @torch.no_grad()
+    def read(
+        self, state: FixedState, tokens: Tensor, perturb: Any = untouched
+    ) -> tuple[Tensor, FixedState]:
+        """Read tokens [rows, steps] into the state: logits of as many rows as `perturb` returns."""
+        rows, steps = tokens.shape
+        x = perturb("embedding", self.embed(tokens.flatten()))
+        cos, sin = self.rotary(x, state.positions(steps))
+        sin[..., : sin.shape[-1] // 2].neg_()
+        cos, sin, mask = cos[:, :, None], sin[:, :, None], state.hidden_after_prompt(steps)
+        place = slice(start := int(state.own.length), start + steps)
+        for i, layer in enumerate(self.layers):
+            x = perturb(f"hidden.{i}", x)
+            own, prompt = state.own.layers[i], Prompt(*state.shared.layers[i])
+            read = layer.own(layer.own_norm(x)).view(rows, steps, -1, layer.width)
+            heads = own.shape[1]  # of keys, and of values
+            turned, values = read[:, :, :-heads], read[:, :, -heads:]
+            turned = torch.addcmul(turned * cos, turned.roll(layer.width // 2, -1), sin)
+            own[0, :, :, place].copy_(turned[:, :, -heads:].permute(2, 0, 1, 3))
+            own[1, :, :, place].copy_(values.permute(2, 0, 1, 3))
+            keys, values = own.transpose(1, 2).unbind()
+            query = turned[:, :, :-heads].transpose(1, 2)
+            attended = attend_to_prompt(query, keys, values, prompt, mask, layer.scale)
+            x = x + layer.own_output(attended.reshape(rows * steps, -1))
+            gate, inner = layer.inner(layer.norm(x)).chunk(2, -1)
+            x = x + layer.outer(layer.activation(gate) * inner)
+        logits = self.project(perturb("output", self.norm(x)))
+        return logits.view(-1, steps, logits.shape[-1]), state.after(steps)
+
+
+def norm_of(norm: Any) -> Function:
+    """Return a layer norm, or T5's without means, as a function without a module's overhead."""
     if type(norm) is not nn.LayerNorm:
-        raise AttributeError("it has another norm")
+        shape, weight, epsilon = norm.weight.shape, norm.weight, norm.variance_epsilon
+        if weight.dtype != torch.float32:  # T5 computes the variance in float32
+            return norm.forward  # type: ignore[no-any-return]
+        return lambda x: torch.rms_norm(x, shape, weight, epsilon)
     shape, weight, bias, epsilon = norm.normalized_shape, norm.weight, norm.bias, norm.eps
     return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
