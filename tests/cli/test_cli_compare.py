@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import npad as library
 from npad.cli import compare
 from npad.cli.terminal import console
@@ -41,3 +43,14 @@ def test_the_best_is_so_in_the_models_order(capsys):
         shown = rows_of(capsys.readouterr().out)
         stars.append([name for name, log_prob in shown.items() if "*" in log_prob])
     assert stars == [["beam"], ["greedy, cut"]]
+
+
+def test_a_constraint_holds_for_every_strategy(printed_here, tmp_path):
+    (tmp_path / "in.txt").write_text("The computer is broken.\n")
+    options = ["-d", "greedy", "-d", "beam", "--constraint", "choices(Ja.|Nein.)", "--json"]
+    for given in ("The computer is broken.", tmp_path / "in.txt"):
+        records = list(map(json.loads, printed_here("compare", *options, given).splitlines()))
+        assert len(records) == 2
+        for record in records:
+            assert record.get("text", "Ja.") in ("Ja.", "Nein.")
+            assert "|constraint:choices(Ja.|Nein.)" in record["signature"]

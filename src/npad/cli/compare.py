@@ -196,7 +196,12 @@ def _translated(
     """Yield each strategy's output and model calls."""
     for name, decoding in decodings.items():
         with count_calls() as calls:
-            best = translator.translate([text], decoding.decoder, decoding.max_length)[0]
+            (best,) = translator.translate(
+                [text],
+                decoding.decoder,
+                decoding.max_length,
+                constraint=decoding.constraint,
+            )
         yield name, (best, calls)
 
 
