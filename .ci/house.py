@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/npad"
 # What each figure may be, and why it is counted.
 LIMITS = {
-    "lines in the package": 42_800,  # what a newcomer could have to read
+    "lines in the package": 42_850,  # what a newcomer could have to read
     "files in the package": 242,
     "lines of tests": 35_800,  # they are read and run as well
     "class names defined more than once": 0,  # one name, one idea
