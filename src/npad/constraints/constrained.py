@@ -168,12 +168,12 @@ class Constrained(Judged):
                 memory = rule.read(memory, tokens)
             scores = rule.apply(scores, memory, self.special.eos, not state.started)
             memories.append(memory)
-        return scores, ConstrainedState(inner, True, tuple(memories))
+        return scores, type(state)(inner, True, tuple(memories))
 
     def select(self, state: ConstrainedState, rows: Tensor) -> ConstrainedState:
         pairs = zip(self.rules, state.memories, strict=True)
         memories = tuple(rule.select(memory, rows) for rule, memory in pairs)
-        return ConstrainedState(self.model.select(state.inner, rows), state.started, memories)
+        return type(state)(self.model.select(state.inner, rows), state.started, memories)
 
     def settle(self, state: ConstrainedState, hypotheses: Hypotheses) -> Hypotheses:
         """Return hypotheses [groups, n] without those that break a rule; which met all of them.
