@@ -190,6 +190,25 @@ def test_batches_of_all_sizes_and_lengths_find_the_same_by_few_graphs(decoder, p
     assert all(few <= many for few, many in with_calls)
 
 
+@pytest.mark.parametrize("decoder", [Greedy(), Beam(3), NPAD(Beam(2), 3, Noise(0.4))], ids=repr)
+def test_other_lengths_of_outputs_need_no_other_graphs(fast, decoder, monkeypatch):
+    """Steps are captured by eights, fours, twos and ones, the first of a search apart."""
+    monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 0)
+    monkeypatch.setattr("npad.search.loop.steps_between_checks", lambda device: 8)
+    captured, capture = [], GraphCache._capture
+    monkeypatch.setattr(
+        GraphCache, "_capture", lambda *given: captured.append(given[2]) or capture(*given)
+    )
+    plain = build()
+    for length in (1, 2, 3, 7, 15, 31):
+        decode(fast, SOURCE, decoder, length)
+    assert {key[1] for key in captured if key[0] is Steps} == {1, 2, 4, 8}
+    captured.clear()
+    for length in (4, 6, 13, 16, 22, 40):
+        assert_same(decode(fast, SOURCE, decoder, length), decode(plain, SOURCE, decoder, length))
+    assert [key for key in captured if key[0] is Steps] == []
+
+
 def test_only_so_many_are_kept(fast, monkeypatch):
     monkeypatch.setattr("npad.engine.cuda_graphs.MAX_GRAPHS", 3)
     for length in range(1, 9):

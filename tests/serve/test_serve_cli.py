@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from npad import InvalidInput
+from npad import NPAD, Beam, InvalidInput, Translator
 from npad.cli.serve import command
 from npad.serve import server
 
@@ -33,9 +34,32 @@ def test_the_command_names_its_models_and_opens_the_page(run, capsys, monkeypatc
     assert capsys.readouterr().err == f"npad: serving toy at {url}\n"
 
 
+@pytest.mark.parametrize(("device", "times"), [("cpu", 1), ("cuda", 4)])
+def test_warm_up_decodes_texts_and_lines_before_the_server_is_ready(
+    run, device, times, monkeypatch, tmp_path, capsys
+):
+    decoded, translator_run = [], Translator.run
+
+    def watched(self, texts, decoding, *rest, **options):
+        assert run == []
+        decoded.append((texts, type(decoding.decoder)))
+        return translator_run(self, texts, decoding, *rest, **options)
+
+    monkeypatch.setattr(Translator, "run", watched)
+    monkeypatch.setattr("npad.serve.decoding.device_of", lambda model: torch.device(device))
+    (tmp_path / "lines.txt").write_text("danke\nna ja\n")
+    command(["toy"], port=0, warm=["das ist mir wurst", str(tmp_path / "lines.txt")])
+    texts = ("das ist mir wurst", "danke", "na ja")
+    expected = [([text], kind) for kind in (NPAD, Beam) for text in texts for _ in range(times)]
+    assert decoded == expected
+    assert "serving toy" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"warm": ["danke " * 2000]}, "a text has .* tokens are allowed"),
+        ({"warm": ["missing/texts.txt"]}, "missing/texts.txt"),
         ({"model": ["nowhere/en-cs"]}, "en-cs"),
         ({"model": ["runs/en-cs", "old/en-cs"]}, "two models are called en-cs"),
         ({"host": "0.0.0.0"}, "add --token"),

@@ -14,6 +14,7 @@ from npad.cli.terminal import note
 from npad.engine.devices import device_named
 from npad.errors import InvalidInput, missing_library
 from npad.pipelines.names import TOY, language_pair
+from npad.text.files import Lines
 
 
 def command(
@@ -58,6 +59,15 @@ def command(
             metavar="[NAME=]FROM-TO",
         ),
     ] = None,
+    warm: Annotated[
+        list[str] | None,
+        option(
+            "Text, or file of lines, that models of texts decode before the server says that it is "
+            "ready, so that first requests are fast; repeat it for texts of several lengths.",
+            "--warm-up",
+            metavar="TEXT|FILE",
+        ),
+    ] = None,
     open_page: Annotated[bool, option("Open the page in a browser.", "--open")] = False,
 ) -> None:
     """Serve models over HTTP, with a page that shows them decode.
@@ -73,6 +83,8 @@ def command(
 
         npad serve --model runs/mine --languages en-cs
 
+        npad serve --warm-up "How are you?" --warm-up longer.txt
+
         NPAD_TOKEN=$(openssl rand -hex 16) npad serve --host 0.0.0.0
     """
     for library in ("starlette", "uvicorn", "python_multipart", "prometheus_client"):
@@ -82,6 +94,7 @@ def command(
     from npad.pipelines.loading import load
     from npad.pipelines.translation import Translator
     from npad.serve import app, server
+    from npad.serve.decoding import warm_up
     from npad.serve.limits import Limits
     from npad.serve.models import public_name, serve
     from npad.serve.security import Guard, ensure_reachable
@@ -98,6 +111,7 @@ def command(
             raise InvalidInput(f"two models are called {shown}; rename the folder of one")
         names[shown] = name
     pairs = _languages(languages or [], list(names))
+    texts = [text for given in warm or () for text in Lines.of(given)]
     logging.basicConfig(format="npad: %(message)s", level=logging.WARNING)
     with server.bind(host, port) as listener:  # before the models are loaded, which takes seconds
         pipelines = {shown: load(name, where, precision) for shown, name in names.items()}
@@ -106,6 +120,8 @@ def command(
                 raise InvalidInput(f"--languages: {shown} does not translate texts")
             pipelines[shown] = replace(pipelines[shown], languages=pair)
         served = {shown: serve(shown, loaded, limits) for shown, loaded in pipelines.items()}
+        for reader in (loaded for loaded in served.values() if not loaded.hears):
+            warm_up(reader, texts, limits)
         url = server.url_of(listener)
 
         def started() -> None:

@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from npad.engine.cuda_graphs import bucket
 from npad.engine.next_token import Prediction
 from npad.engine.pytree import tree_map
 from npad.hypotheses import Hypotheses
 from npad.kernels import fused
+
+ROOM = 256  # steps that a history of captured steps has room for, at least
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,17 @@ class History:
         gains = torch.zeros_like(self.tokens, dtype=torch.float64)
         ends = None if self.parents is None else torch.zeros_like(gains)
         return replace(self, clean=CleanGains(gains, ends))
+
+    def with_room(self, steps: int) -> History:
+        """Return a history of no steps yet, with room for at least `steps`.
+
+        Its shapes are those of few lengths, so that one captured step serves searches of others.
+        """
+        room = max(ROOM, bucket(steps))
+        tokens, parents, clean = tree_map(
+            lambda x: x.new_zeros((room, *x.shape[1:])), (self.tokens, self.parents, self.clean)
+        )
+        return History(tokens, parents, self.step, clean)
 
     def append(self, tokens: Tensor, parents: Tensor | None = None) -> History:
         """Write the tokens [groups, width] of one step, and the slots they continue."""

@@ -72,16 +72,17 @@ def run(
         if graphs is None:
             state = model.select(state, groups)  # an eager step may write to its state
         else:
+            frontier = replace(frontier, history=frontier.history.with_room(problems.max_length))
             state, frontier, groups = steps.widened(state, frontier, groups, rows)
         idle = groups.view(-1, each)[:, 0] >= len(problems)  # [sentences], those that are copies
         step = 0
         while step < problems.max_length:
-            count = min(steps_between_checks(device), problems.max_length - step)
+            captured = graphs is not None and len(groups) * rows <= CAPTURED_ROWS
+            count = steps_to_take(problems.max_length - step, captured, device)
             steps.count_calls(live * each, frontier.tokens.shape[1], count, rows)
             if steps.capabilities.reserve is not None:
                 state = steps.capabilities.reserve(state, step + count)
             arguments = state, frontier, idle, status
-            captured = graphs is not None and len(groups) * rows <= CAPTURED_ROWS
             if graphs is None or not captured:
                 state, frontier, idle, status = steps(count, *arguments)
             else:
@@ -250,6 +251,17 @@ def sentences_to_keep(live: int, sentences: int, captured: int, device: torch.de
         waits = sentences * captured <= WAITING_ROWS or 2 * bucket(live) > sentences
         return sentences if waits else bucket(live)
     return live if device.type == "cpu" or 8 * live <= 7 * sentences else sentences
+
+
+def steps_to_take(left: int, captured: bool, device: torch.device) -> int:
+    """Return the number of steps until the next host check, of at most `left`.
+
+    The last captured steps are taken by powers of two, so that few graphs serve all lengths.
+    """
+    count = steps_between_checks(device)
+    if captured and left < count:
+        return 1 << (left.bit_length() - 1)
+    return min(count, left)
 
 
 def steps_between_checks(device: torch.device) -> int:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from npad.engine.cost import count_calls
+from npad.engine.cuda_graphs import EAGER_CALLS
 from npad.engine.devices import current_device
 from npad.engine.memory import out_of_memory_errors
 from npad.errors import InvalidInput
@@ -21,8 +22,10 @@ from npad.pipelines.translation import Translator
 from npad.rescoring.teacher_forcing import read_positions
 from npad.search.observing import Progress, observed_by
 from npad.search.request import Decoding
+from npad.serve.limits import Limits
 from npad.serve.model_thread import QueuedRequest
 from npad.serve.models import ServedModel
+from npad.serve.options import decoding_for
 
 LOG_PROB_DIGITS, WEIGHT_DIGITS = 6, 4  # decimals that are sent
 
@@ -104,6 +107,19 @@ def _decode(
             calls = counter.calls.get(stable_hash(text_of(text)), 0)
             prefixes = distinct_prefixes(hypotheses_of(outcome)) if rescored else 0
             yield ServedOutput(outcome, Calls(calls, prefixes))
+
+
+def warm_up(model: ServedModel, texts: Sequence[str], limits: Limits) -> None:
+    """Decode texts by the default decoders of requests, on a GPU until their steps are captured."""
+    times = EAGER_CALLS + 1 if device_of(model.model).type == "cuda" else 1
+    for name in ("npad", "beam"):
+        decoding, _ = decoding_for(model.model, {"decoder": name}, limits)
+        for text in texts:
+            for _ in range(times):
+                request = decode_request(model, [text], decoding)
+                (outcome,) = request.run([request.payload])
+                if isinstance(outcome, InvalidInput):
+                    raise outcome
 
 
 class CallCounter:
