@@ -72,7 +72,7 @@ def run(
         if graphs is None:
             state = model.select(state, groups)  # an eager step may write to its state
         else:
-            frontier = replace(frontier, history=frontier.history.with_room(problems.max_length))
+            frontier = with_room(frontier, problems.max_length)
             state, frontier, groups = steps.widened(state, frontier, groups, rows)
         idle = groups.view(-1, each)[:, 0] >= len(problems)  # [sentences], those that are copies
         step = 0
@@ -229,6 +229,11 @@ class Steps:
             return
         calls = groups * (width + (count - 1) * rows)
         add_calls(search=calls, rescoring=calls if self.paired else 0)
+
+
+def with_room(frontier: Any, steps: int) -> Any:
+    """Return the frontier with room for captured steps in its history."""
+    return replace(frontier, history=frontier.history.with_room(steps))
 
 
 def with_clean_gains(frontier: Any) -> Any:
