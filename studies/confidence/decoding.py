@@ -3,6 +3,7 @@
 python -m studies.confidence.decoding FILE.jsonl.gz --data tatoeba-en-de --model en-de
 python -m studies.confidence.decoding FILE.jsonl.gz --data multi30k-en-cs --model run
 python -m studies.confidence.decoding FILE.jsonl.gz --data en-pt --model firefox-en-pt
+python -m studies.confidence.decoding FILE.jsonl.gz --data flickr8k --model run
 
 The file's values are the distinct candidates of every sentence, and its model calls. A run that is
 stopped continues where it was.
@@ -12,16 +13,18 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 import npad
-from npad import NPAD, Beam, Greedy, Sampling, Translator
+from npad import NPAD, Beam, Captioner, Greedy, Sampling
 from npad.engine.cost import count_calls
-from npad.noise.random import stable_hash
+from npad.engine.devices import device_named
+from npad.metrics.metric import Reference
+from npad.pipelines.pipeline import Piece, Pipeline
 from npad.reproduce.record import Record
 from npad.search.decoder import Decoder
 from npad.search.defaults import Defaults
@@ -29,6 +32,7 @@ from npad.search.observing import observed_by
 from npad.serve.decoding import CallCounter
 from npad.text.files import read_lines
 from studies.hypotheses import candidates
+from studies.tasks.sets import caption_sets
 
 ROWS = 20  # of the decoders whose candidates are compared
 WIDTHS = (5, 10, ROWS)
@@ -39,12 +43,24 @@ MEDICAL = 500  # lines of TICO-19, which are long
 
 
 class Part(NamedTuple):
-    """Sentences of a task: `valid`, on which choices are made, or `test`."""
+    """Texts or pictures of a task: `valid`, on which choices are made, or `test`."""
 
     task: str
     name: str
-    sources: list[str]
-    references: list[str]
+    sources: Sequence[Any]
+    references: Sequence[Reference]
+
+
+def load(model: str, data: Path, device: str) -> tuple[Pipeline, Iterable[Part]]:
+    """Return a model's pipeline, and the sets of a folder of texts or of pictures."""
+    if not (data / "test.tsv.xz").exists():
+        return npad.load(model, device), parts(data)
+    # A frozen network's features of a picture are computed once, for all decoders.
+    sizes = VALIDATION, VALIDATION
+    sets = caption_sets(Path(model), None, data, sizes, device_named(device))
+    found = [Part("captions", n, sets[n].sources, sets[n].references) for n in ("valid", "test")]
+    test = sets["test"]
+    return Captioner(test.model, test.detokenise, len(test.sources[0][0])), found
 
 
 def parts(data: Path) -> Iterator[Part]:
@@ -80,18 +96,19 @@ def decoders(model: Any) -> dict[str, Decoder]:
     return {"greedy": Greedy(), **beams, **listed}
 
 
-def decoded(translator: Translator, part: Part, decoder: Decoder) -> dict[str, Any]:
-    """Return the candidates of every sentence, and the model calls of its search."""
+def decoded(pipeline: Pipeline, part: Part, decoder: Decoder) -> dict[str, Any]:
+    """Return the candidates of every source, and the model calls of its search."""
     counter = CallCounter()
     with observed_by(counter), count_calls() as counted:
-        outputs = list(translator.stream(part.sources, decoder, max_rows=MAX_ROWS))
-    copies = Counter(part.sources)
+        outputs = list(pipeline.stream(part.sources, decoder, max_rows=MAX_ROWS))
+    keys = [Piece(source).key for source in part.sources]
+    copies = Counter(keys)
     found = [[o.hypothesis for o in (output, *output.alternatives)] for output in outputs]
     return {
-        "calls": [counter.calls[stable_hash(text)] // copies[text] for text in part.sources],
+        "calls": [counter.calls[key] // copies[key] for key in keys],
         "rescored": counted.rescoring,
         "references": part.references,
-        "candidates": [candidates(hypotheses, translator.detokenise) for hypotheses in found],
+        "candidates": [candidates(hypotheses, pipeline.detokenise) for hypotheses in found],
     }
 
 
@@ -104,11 +121,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    record, translator = Record(arguments.file), npad.load(arguments.model, arguments.device)
-    for part in parts(arguments.data):
-        for name, decoder in decoders(translator.model).items():
+    record = Record(arguments.file)
+    pipeline, every = load(arguments.model, arguments.data, arguments.device)
+    for part in every:
+        for name, decoder in decoders(pipeline.model).items():
             key = (part.task, part.name, name)
-            value = record.row(key, lambda p=part, d=decoder: decoded(translator, p, d))  # type: ignore[misc]
+            value = record.row(key, lambda p=part, d=decoder: decoded(pipeline, p, d))  # type: ignore[misc]
             print(
                 *key, f"{sum(value['calls']):,} calls, {value['rescored']:,} re-scored", flush=True
             )

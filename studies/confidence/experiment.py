@@ -123,12 +123,8 @@ def _gain(part: Part, first: tuple[str, str], second: tuple[str, str]) -> Differ
 
 def compared(part: Part, first: list[str], second: list[str]) -> Difference:
     """Return the difference in score of two lists of outputs, drawing whole groups of inputs."""
-    sums = [
-        part.statistics(texts)
-        .reshape(-1, part.group, part.statistics(texts[:1] * len(texts)).shape[1])
-        .sum(1)
-        for texts in (first, second)
-    ]
+    rows = [part.statistics(texts) for texts in (first, second)]
+    sums = [own.reshape(-1, part.group, own.shape[1]).sum(1) for own in rows]
     return paired(part.metric, sums)
 
 

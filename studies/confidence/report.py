@@ -20,6 +20,7 @@ SHORT = {
     "en-cs": "English to Czech",
     "en-pt": "English to Portuguese",
     "en-pt medical": "Medical texts",
+    "captions": "Captions",
 }
 TITLES = {
     "speech": "Speech: Whisper tiny.en, noisy strings of digits",
@@ -27,6 +28,7 @@ TITLES = {
     "en-cs": "English to Czech: a model of 1,028 units, Multi30k",
     "en-pt": "English to Portuguese: Firefox's model, Tatoeba",
     "en-pt medical": "English to Portuguese: Firefox's model, TICO-19 (choices made on Tatoeba)",
+    "captions": "Captions: a model of 256 units, Flickr8k",
 }
 LABELS = {
     "log-prob-per-token": "log p per token",
@@ -45,8 +47,12 @@ LEAD = """How far can an output be trusted, and does it pay to decode only the d
 python -m studies.confidence.decoding de.jsonl.gz --data tatoeba-en-de --model en-de
 python -m studies.confidence.decoding cs.jsonl.gz --data multi30k-en-cs --model run --device cuda
 python -m studies.confidence.decoding pt.jsonl.gz --data en-pt --model firefox-en-pt
-python -m studies.confidence docs/results/confidence --translations de.jsonl.gz pt.jsonl.gz \\
-    --speech docs/results/whisper/hypotheses.jsonl.xz
+python -m studies.tasks.train store --data DATA --out pictures
+python -m studies.tasks.train caption --data DATA --store pictures --out cap --units 256 \\
+    --epochs 4 --batch 2600 --rate 0.002 --device cpu
+python -m studies.confidence.decoding cap.jsonl.gz --data flickr8k --model cap/model
+python -m studies.confidence docs/results/confidence --decoded de.jsonl.gz cs.jsonl.gz \\
+    pt.jsonl.gz cap.jsonl.gz --speech docs/results/whisper/hypotheses.jsonl.xz
 ```
 
 An output of greedy search is *bad* if the transcript has a wrong word, or if its sentence chrF is
@@ -60,7 +66,10 @@ intervals of a paired bootstrap; recordings of the same string are drawn togethe
 Model calls include re-scoring. For speech they were not recorded by recording: those of a set are
 shared among its recordings by the length of the longest candidate. English to Czech was decoded on
 a GPU, where up to seven idle steps of a search count and re-scoring is as many calls as the chains.
-Captions are missing: there were no trained weights.
+The quality of a caption is its chrF against the nearest of five references, which `npad
+fit-confidence` expects by default; CIDEr-D is not a score of 0 to 100, and weighs words by the test
+set. The model of captions reads the features of a frozen network. It is smaller and was trained
+for less long than that of [the report on captions](../caption/README.md) ([log](captions.log)).
 """
 
 

@@ -6,6 +6,7 @@ import json
 import lzma
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from npad.evaluate.confidence import quality_of
 from npad.hypotheses import Hypothesis
 from npad.metrics.chrf import Chrf
-from npad.metrics.metric import FloatArray, Metric
+from npad.metrics.metric import FloatArray, Metric, Reference, Scorer
 from npad.metrics.wer import Wer
 from npad.reproduce.record import Record
 from npad.selectors import LengthNormalised, Vote
@@ -104,9 +105,13 @@ class Part:
     """
 
     metric: Metric
-    references: list[str]
+    references: Sequence[Reference]
     outputs: Mapping[str, Outputs]
     group: int = 1
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        return Scorer(self.metric, self.references)
 
     def texts(self, decoder: str, selector: str = LOG_P) -> list[str]:
         """Return the outputs that a selector chooses."""
@@ -115,7 +120,7 @@ class Part:
 
     def statistics(self, texts: list[str]) -> FloatArray:
         """Return the metric's statistics [n, k]."""
-        return self.metric.statistics(texts, self.references)
+        return self._scorer.statistics(texts)
 
     def quality(self, texts: list[str]) -> FloatArray:
         """Return the quality of each output [n]."""
@@ -141,7 +146,7 @@ class Task:
     fixed: tuple[tuple[str, str], ...] = field(default=())
 
 
-def translation_tasks(files: Sequence[Path]) -> list[Task]:
+def decoded_tasks(files: Sequence[Path]) -> list[Task]:
     """Return the tasks of the records of `studies.confidence.decoding`."""
     found: dict[Any, Any] = {}
     for file in files:
@@ -149,7 +154,7 @@ def translation_tasks(files: Sequence[Path]) -> list[Task]:
     parts: dict[tuple[str, str], dict[str, Any]] = {}
     for (task, name, decoder), value in found.items():
         parts.setdefault((task, name), {})[decoder] = value
-    valid = {task: _translated(values) for (task, name), values in parts.items() if name == "valid"}
+    valid = {task: _decoded(values) for (task, name), values in parts.items() if name == "valid"}
     tasks = []
     for (task, name), values in parts.items():
         if name == "test":
@@ -157,13 +162,11 @@ def translation_tasks(files: Sequence[Path]) -> list[Task]:
             beams = tuple((f"beam {width}", LOG_P) for width in (5, 10, ROWS))
             listed = tuple((LIST, selector) for selector in SELECTORS if selector != LOG_P)
             fixed = ((GREEDY, LOG_P), *beams, *listed, ("npad", LOG_P))
-            tasks.append(
-                Task(task, valid[own], _translated(values), (LIST, "samples", "npad"), fixed)
-            )
+            tasks.append(Task(task, valid[own], _decoded(values), (LIST, "samples", "npad"), fixed))
     return tasks
 
 
-def _translated(values: Mapping[str, Any]) -> Part:
+def _decoded(values: Mapping[str, Any]) -> Part:
     outputs = {}
     for decoder, value in values.items():
         calls = np.array(value["calls"], float)

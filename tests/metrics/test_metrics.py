@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from sacrebleu.metrics.ter import TER
 
 from npad import MBR, InvalidInput
 from npad.evaluate.bootstrap import compare_with_all, paired
+from npad.metrics import chrf
 from npad.metrics.metric import Scorer
 from npad.metrics.registry import METRICS, metric_named
 
@@ -124,6 +127,29 @@ def test_mbr_by_a_metric_prefers_the_text_that_is_near_the_others(name):
     utilities = MBR(name).expected_utilities(texts, texts, [1] * 4)
     assert int(np.argmax(utilities)) == 0
     assert int(np.argmin(utilities)) == 3
+
+
+@given(texts=st.lists(st.text(st.sampled_from("ab \n\u00df\U0001f600\ud800")), max_size=5))
+def test_chrf_of_all_pairs_counts_the_ngrams_that_each_pair_shares(texts):
+    def ngrams(text, n):
+        letters = "".join(text.split())
+        return Counter(letters[i : i + n] for i in range(len(letters) - n + 1))
+
+    pairs = [(text, reference) for text in texts for reference in texts]
+    found = METRICS["chrf"].statistics(*([pair[i] for pair in pairs] for i in (0, 1)))
+    shared = [
+        [(ngrams(a, n) & ngrams(b, n)).total() for n in range(1, chrf.ORDER + 1)] for a, b in pairs
+    ]
+    assert found[:, 2 * chrf.ORDER : 3 * chrf.ORDER].tolist() == shared
+
+
+def test_chrf_of_a_pair_does_not_depend_on_the_others(monkeypatch):
+    pairs = [(text, [reference, text[::-1]]) for text in GOOD for reference in REFERENCES]
+    together = METRICS["chrf"].statistics(*zip(*pairs, strict=True))
+    monkeypatch.setattr(chrf, "PAIRS", 3)
+    assert (METRICS["chrf"].statistics(*zip(*pairs, strict=True)) == together).all()
+    alone = [METRICS["chrf"].statistics([text], [several]) for text, several in pairs]
+    assert (np.concatenate(alone) == together).all()
 
 
 @pytest.mark.parametrize("name", METRICS)

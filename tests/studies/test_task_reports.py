@@ -17,6 +17,7 @@ from media import SMALL as SIZES
 from media import write_flickr
 from npad.decoding import decode as decode_all
 from npad.evaluate.bootstrap import Difference
+from npad.metrics.chrf import Chrf
 from npad.models.cgru.model import AttentionModel
 from npad.reproduce import report
 from npad.reproduce.claims import verdict
@@ -30,6 +31,8 @@ from npad.training.prepare import prepare
 from npad.training.recipe import Recipe
 from runs import ROOT, TINY
 from speech_cases import corpus as corpus  # a fixture
+from studies.confidence import decoding as confidence
+from studies.confidence.tasks import decoded_tasks
 from studies.tasks import experiment as tasks
 from studies.tasks import sets as task_sets
 from studies.tasks.decoded_bench import DecodedBench
@@ -111,6 +114,26 @@ def test_a_run_that_is_stopped_or_killed_continues(captioned):
     record = Record(captioned / "h.jsonl.gz").results
     assert 2 < int((captioned / "stopped").read_text()) < len(record)
     assert [value["brief"] for key, value in record.items() if key[0] == "about"] == [True, False]
+
+
+def test_the_study_of_confidence_decodes_pictures(captioned, pictures, tmp_path, monkeypatch):
+    model, file = captioned / "model", tmp_path / "h.jsonl.gz"
+    command = ["decoding", str(file), "--data", str(pictures), "--model", str(model)]
+    monkeypatch.setattr(sys, "argv", command)
+    confidence.main()
+    (task,) = decoded_tasks([file])
+    pipeline, (valid, test) = confidence.load(str(model), pictures, "cpu")
+    assert (task.name, task.valid.references) == ("captions", valid.references)
+    first = confidence.Part("captions", "test", test.sources[:1], test.references[:1])
+    alone = confidence.decoded(pipeline, first, Beam(5))
+    assert alone["calls"] == [task.test.outputs["beam 5"].calls[0]]
+    texts = task.test.texts("beam 5")
+    assert alone["candidates"][0][0].text == texts[0]
+    scores = [
+        max(Chrf().sentence_scores(Chrf().statistics([text, text], both)))
+        for text, both in zip(texts, test.references, strict=True)
+    ]
+    assert task.test.quality(texts).tolist() == scores
 
 
 @pytest.mark.parametrize("task", ["captioned", "transcribed"])
