@@ -140,6 +140,16 @@ def test_a_wrong_constraint_says_what_is_wrong(make, message):
         make()
 
 
+@pytest.mark.parametrize("letters", [["ss", "ß"], "abcdefgh"], ids=["casings", "letters"])
+def test_too_many_forbidden_phrases_are_refused_at_once(translator, letters):
+    """The first ones would need as many states as there are sets of phrases."""
+    draw = random.Random(0)
+    phrases = ["".join(draw.choices(letters, k=180)) for _ in range(64)]
+    context = Context(translator.vocabulary)
+    with pytest.raises(InvalidInput, match="forbids too much: its phrases need more than 9,586"):
+        Without((*phrases,)).rules(0, context)
+
+
 def test_a_long_list_takes_little_memory_and_its_best_text_is_found(translator):
     """Tokenizers take a kilobyte for each text, so a list is encoded in parts."""
     pieces = translator.vocabulary.pieces

@@ -21,6 +21,7 @@ from npad.validation import brief, counted, did_you_mean, ensure_choice
 
 Phrase = str | tuple[int, ...]  # a text, or its tokens
 CACHED = 16  # constraints whose automata are kept
+TABLES = 4  # forbidden phrases whose tables are kept: each may have a third of a gigabyte
 ENCODED = 1 << 14  # choices whose tokens are lists at a time: tokenizers take much memory for each
 FEW = 3  # phrases that messages list
 MAX_REQUIRED = 16  # phrases that an output must have: beams share their slots between them
@@ -212,7 +213,7 @@ class WithoutExactly(Without):
         return Without(tuple(values), exact=True)
 
 
-@lru_cache(CACHED)
+@lru_cache(TABLES)
 def _without_rule(constraint: Without, vocabulary: Vocabulary | None) -> Table:
     phrases: Any = constraint.phrases
     if isinstance(phrases[0], tuple):
