@@ -27,6 +27,7 @@ from npad import Beam, Exact, InvalidInput, decode, score
 from npad.constraints import Choices, Constrained, Constraint, Prefix, With, Without
 from npad.constraints.kinds import Both
 from npad.decoding import search
+from npad.rows import places_among_equals
 
 every = pytest.mark.parametrize("decoder", **by_name(EVERY))
 
@@ -171,12 +172,25 @@ def test_scores_do_not_depend_on_the_precision_of_the_mask(case, width):
     assert_same(search(nested, [0], Beam(width), 5, None, None), once)
 
 
+@given(rows=st.lists(st.lists(st.integers(-1, 3), min_size=1, max_size=9), min_size=1, max_size=3))
+def test_places_among_equals_are_counted(rows):
+    """So a beam's memory grows with its children, not with their pairs."""
+    rows = [row[: min(map(len, rows))] for row in rows]
+    expected = [[row[:i].count(x) for i, x in enumerate(row)] for row in rows]
+    assert places_among_equals(torch.tensor(rows)).tolist() == expected
+
+
 @pytest.mark.parametrize("finish", ["shrink", "compete", "pool"])
 @pytest.mark.parametrize("width", [1, 5])
-def test_a_beam_writes_all_required_phrases(width, finish):
+@pytest.mark.parametrize(
+    "phrases",
+    [((7, 8, 9), (30,), (12, 13)), ((7, 8, 9), (7, 9), (7, 10, 7), (7, 11, 12), (30, 7))],
+    ids=["apart", "alike"],
+)
+def test_a_beam_writes_all_required_phrases(width, finish, phrases):
     """However improbable they are: slots are reserved for prefixes that have more of them."""
     model = recurrent(vocabulary=40, ends=6.0)
-    required = With(((7, 8, 9), (30,), (12, 13)))
+    required = With(phrases)
     decoder = Beam(width, finish)
     found = decode(Constrained(model, required), summaries(4), decoder, 40)
     for (hypothesis,) in found:

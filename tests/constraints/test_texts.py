@@ -6,6 +6,7 @@ import random
 import re
 import tracemalloc
 from dataclasses import replace
+from unicodedata import normalize
 
 import pytest
 import torch
@@ -110,6 +111,46 @@ def test_terms_are_required_where_the_source_has_them(translator):
     assert [output.text for output in found] == ["Der Rechner ist kaputt.", "Wie geht es dir?"]
 
 
+@pytest.mark.parametrize(
+    ("source", "required"),
+    [
+        ("A cell  PHONE.", ["Mobiltelefon"]),
+        ("A phone, a cell phone.", ["Telefon", "Mobiltelefon"]),
+        ("The phones of a cell", ["Zelle", "Knastzelle"]),
+    ],
+)
+def test_a_term_within_a_longer_one_is_not_required(source, required):
+    pairs = [("phone", "Telefon"), ("cell", "Zelle"), ("cell", "Knastzelle")]
+    terms = Terms((*pairs, ("Cell Phone", "Mobiltelefon")))
+    assert sorted(terms.required(source)) == sorted(required)
+
+
+def test_all_terms_of_a_long_text_are_required(translator):
+    names = [f"{first}{second}" for first in "BDFGK" for second in ("alo", "ime", "ura", "eno")]
+    terms = Terms(tuple((name, name) for name in names))
+    text = ", ".join(names)
+    (output,) = translator.translate([text], Beam(4), constraint=terms)
+    assert all(name in output.text for name in names)
+
+
+def test_spaces_around_a_phrase_do_not_count(translator):
+    for constraint in (Without((" Computer ",)), With((" Rechner",))):
+        (output,) = translator.translate(SOURCE[:1], constraint=constraint)
+        assert output.text == "Der Rechner ist kaputt."
+
+
+def test_a_word_is_forbidden_in_both_forms_of_unicode(translator):
+    decomposed = normalize("NFD", "schön")
+    for word in ("schön", decomposed):
+        constraint = Without((word,))
+        (output,) = translator.translate(["That is beautiful."], constraint=constraint)
+        assert output.text == "Das ist wunderschön."
+        for text in ("Das ist schön", f"Das ist {decomposed}"):
+            only = constraint & Choices((text,))
+            with pytest.raises(InvalidInput, match="finds no output"):
+                translator.translate(["That is beautiful."], constraint=only)
+
+
 def test_one_text_that_cannot_be_satisfied_fails_alone(translator):
     outcomes = translator.stream_or_skip(SOURCE, Beam(3), 4, constraint=With(("Wie geht",)))
     refused, output = outcomes
@@ -133,6 +174,8 @@ def test_a_spec_names_its_constraint(name):
         (lambda: With(("a",) * 20), "16 phrases at most, not 20"),
         (lambda: Terms.of(["no tab"]), "a tab"),
         (lambda: Prefix("a").rules(0, None), "give tuples of tokens"),
+        (lambda: Prefix(3), "a prefix must be a text or a tuple of tokens, not 3"),
+        (lambda: npad.load("en-de").translate(["a"], prefixes=[None]), "one text per text"),
     ],
 )
 def test_a_wrong_constraint_says_what_is_wrong(make, message):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from npad.constraints.constrained import Rule
 from npad.constraints.vocabulary import Vocabulary
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, missing_library
 from npad.model import Capabilities
 from npad.validation import brief
 
@@ -77,7 +77,7 @@ def _llguidance() -> Any:
     try:
         import llguidance
     except ImportError as error:
-        raise InvalidInput('grammars need llguidance: pip install "npad[grammar]"') from error
+        raise missing_library("grammars need llguidance", "grammar") from error
     return llguidance
 
 

@@ -102,6 +102,10 @@ class Prefix(Constraint):
 
     text: Phrase
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str | tuple):
+            raise InvalidInput(f"a prefix must be a text or a tuple of tokens, not {self.text!r}")
+
     @classmethod
     def of(cls, values: Sequence[str]) -> Prefix:
         return cls("\n".join(values))
@@ -281,14 +285,29 @@ class Terms(Constraint):
         ensure_phrases(tuple(phrase for pair in self.pairs for phrase in pair), "terms")
 
     def required(self, source: str) -> tuple[str, ...]:
-        """Return the phrases that the output of a source must have."""
-        found = (target for term, target in self._patterns if term.search(source))
-        return tuple(dict.fromkeys(found))[:MAX_REQUIRED]
+        """Return the phrases that the output of a source must have.
+
+        A term counts only where it is not within a longer one: `phone` not in `cell phone`.
+        """
+        found = sorted(
+            (match.start(), -match.end(), target)
+            for term, target in self._patterns
+            for match in term.finditer(source)
+        )
+        required, longest = dict[str, None](), (0, 1)
+        for start, end, target in found:
+            if end < longest[1] or (start, end) == longest:
+                required[target], longest = None, (start, end)
+        return tuple(required)
 
     @cached_property
     def _patterns(self) -> list[tuple[re.Pattern[str], str]]:
-        terms = ((rf"(?<!\w){re.escape(term)}(?!\w)", target) for term, target in self.pairs)
-        return [(re.compile(term, re.IGNORECASE), target) for term, target in terms]
+        spaced = (
+            (r"\s+".join(map(re.escape, term.split())), target) for term, target in self.pairs
+        )
+        return [
+            (re.compile(rf"(?<!\w){term}(?!\w)", re.IGNORECASE), target) for term, target in spaced
+        ]
 
     def rules(self, eos: int, context: Context | None) -> list[Rule]:
         vocabulary = needed(None if context is None else context.vocabulary, "a term")
@@ -366,7 +385,7 @@ def written(phrases: Sequence[Phrase], vocabulary: Vocabulary | None) -> list[li
     """Return the tokens of phrases within an output."""
     if not phrases or isinstance(phrases[0], tuple):
         return [list(map(int, phrase)) for phrase in phrases]
-    return needed(vocabulary, "a phrase").within([str(phrase) for phrase in phrases])
+    return needed(vocabulary, "a phrase").within([str(phrase).strip() for phrase in phrases])
 
 
 def listed(phrases: Sequence[Phrase]) -> str:

@@ -8,9 +8,10 @@ Required ones are followed token by token; beams reserve slots for prefixes that
 from __future__ import annotations
 
 import sys
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from npad.rows import IntArray
 
 BROKEN = -1  # where a transition leads that completes a forbidden phrase
 MAX_TABLE = 1 << 26  # entries of a table, states × tokens
+FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 STATES_AT_A_TIME = 64  # of a table that is being built
 # First bytes of UTF-8 letters that are mostly punctuation: „ “ ” ’ – … « » and emoji.
 PUNCTUATION = {0xC2, 0xE2, 0xF0}
@@ -45,14 +47,21 @@ class Pattern:
     ends_word: bool = False  # only where a word ends
 
     @classmethod
-    def of_text(cls, text: str, exact: bool) -> Pattern:
-        """Return a phrase: exactly as it is, wherever; or whole words in any casing."""
+    def all_of(cls, text: str, exact: bool) -> list[Pattern]:
+        """Return a phrase: exactly as it is, wherever; or whole words in any casing.
+
+        Words are forbidden in both forms of Unicode, with letters composed or decomposed.
+        """
         if exact:
-            return cls(tuple(frozenset([tuple(letter.encode())]) for letter in text))
-        cases = ({letter, letter.lower(), letter.upper()} for letter in text)
-        letters = tuple(frozenset(tuple(case.encode()) for case in same) for same in cases)
-        begins, ends = (letter.isalnum() or letter == "_" for letter in (text[0], text[-1]))
-        return cls(letters, begins, ends)
+            return [cls(tuple(frozenset([tuple(letter.encode())]) for letter in text))]
+        text, patterns = text.strip(), []
+        composed = unicodedata.normalize("NFC", text)
+        begins, ends = (c.isalnum() or c == "_" for c in (composed[0], composed[-1]))
+        for form in sorted({text, *(unicodedata.normalize(name, text) for name in FORMS)}):
+            cases = ({letter, letter.lower(), letter.upper()} for letter in form)
+            letters = (frozenset(tuple(case.encode()) for case in same) for same in cases)
+            patterns.append(cls(tuple(letters), begins, ends))
+        return patterns
 
 
 class Item(NamedTuple):
@@ -179,7 +188,7 @@ def forbidding(phrases: Sequence[str], exact: bool, vocabulary: Vocabulary, labe
     """Return the rule that forbids phrases, whatever tokens they are written in."""
     size = len(vocabulary)
     try:
-        patterns = [Pattern.of_text(phrase, exact) for phrase in phrases]
+        patterns = [pattern for phrase in phrases for pattern in Pattern.all_of(phrase, exact)]
         matcher = Matcher(patterns, in_bytes=True, most=MAX_TABLE // size)
     except InvalidInput as error:
         rule = "give fewer or shorter phrases"
@@ -316,8 +325,12 @@ class PhraseProgress:
 
     @property
     def count(self) -> Tensor:
-        """[...], tokens of the phrases that have been written."""
-        return torch.where(self.done, self.lengths, self.matched).sum(-1)
+        """[...], tokens of the phrases that have been written, and of the one that has begun.
+
+        Of several that begin alike, one counts: otherwise writing it to its end would count less.
+        """
+        written = self.lengths.masked_fill(~self.done, 0).sum(-1)
+        return written + self.matched.masked_fill(self.done, 0).amax(-1)
 
     @property
     def wanted(self) -> Tensor:
