@@ -119,7 +119,11 @@ X = torch.zeros(3, device="meta")
     ],
 )
 def test_a_step_that_asks_the_host_is_noticed(ask):
-    with OnTheDevice(), WithoutNewTensors(), pytest.raises((AssertionError, RuntimeError, NotImplementedError)):
+    with (
+        OnTheDevice(),
+        WithoutNewTensors(),
+        pytest.raises((AssertionError, RuntimeError, NotImplementedError)),
+    ):
         ask()
 
 
