@@ -18,6 +18,8 @@ from constraint_cases import EOS, LETTERS, Start, allowed, pieces, vocabulary_of
 from npad import Beam, Exact, Greedy, InvalidInput
 from npad.constraints import Choices, Prefix, Terms, With, Without
 from npad.constraints.kinds import CONSTRAINTS, Context
+from npad.constraints.vocabulary import Vocabulary
+from npad.pipelines.pipeline import Prefixed
 
 texts = st.text(LETTERS, min_size=1, max_size=4)
 
@@ -149,6 +151,26 @@ def test_a_word_is_forbidden_in_both_forms_of_unicode(translator):
             only = constraint & Choices((text,))
             with pytest.raises(InvalidInput, match="finds no output"):
                 translator.translate(["That is beautiful."], constraint=only)
+
+
+def test_letters_without_a_token_are_refused():
+    """Their token writes nothing, so an output would lack them."""
+    names = [b"", b" ", b"a", b"b", b""]
+    encode = lambda texts: [[1, *("  ab".find(x) % 5 for x in text)] for text in texts]  # noqa: E731
+    context = Context(Vocabulary(names, encode))
+    for kind in (Prefix, lambda text: Choices(("a", text)), lambda text: With((text,))):
+        assert kind("ab").rules(EOS, context)
+        with pytest.raises(InvalidInput, match="no tokens for some letters of 'aéb'"):
+            kind("aéb").rules(EOS, context)
+
+
+def test_a_prefix_that_cannot_be_written_refuses_its_text_alone(translator):
+    sources = [
+        Prefixed(text, prefix) for text, prefix in zip(SOURCE, ["\ud800", "Wie "], strict=True)
+    ]
+    refused, output = translator.stream_or_skip(sources, Greedy())
+    assert "half a surrogate pair" in str(refused)
+    assert output.text == "Wie geht es dir?"
 
 
 def test_one_text_that_cannot_be_satisfied_fails_alone(translator):

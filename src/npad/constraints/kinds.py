@@ -400,7 +400,7 @@ def _choices_rule(constraint: Choices, eos: int, vocabulary: Vocabulary | None) 
     starts = range(0, len(choices), ENCODED)
     parts: Iterable[Any] = (choices[start : start + ENCODED] for start in starts)
     if isinstance(choices[0], str):
-        parts = map(needed(vocabulary, "a choice").encode, parts)
+        parts = map(needed(vocabulary, "a choice").tokens, parts)
     return Automaton(trie_of(parts, eos), ROOT, str(constraint), finishes=True, large=True)
 
 

@@ -567,6 +567,10 @@ class Run:
         pieces = self.pipeline._read(source.source, number)
         for piece in pieces[:1]:
             piece.prefix = source.prefix
+            try:
+                self.pipeline.constrained([piece.content], [piece.prefix], None)
+            except InvalidInput as error:
+                piece.outcome = error
         return pieces
 
     def encode(self, pieces: list[Piece]) -> EncodedBatch | None:
