@@ -58,11 +58,18 @@ def decode(
     if max_rows is not None:
         ensure_integer("max_rows", max_rows, 1)
     found = search(model, source, decoder, max_length, ids, max_rows)
+    ensure_all_found(model, decoder, max_length, found)
+    return found
+
+
+def ensure_all_found(
+    model: Model[Any], decoder: Decoder, length: int, found: Sequence[list[Hypothesis]]
+) -> None:
+    """Require an output for each sentence that satisfies the model's constraints."""
     for sentence, hypotheses in enumerate(found):
         if not hypotheses or not hypotheses[0].met:
             constraint = Capabilities.of(model).constraint
-            ensure_found(constraint, decoder, max_length, hypotheses, f"sentence {sentence}")
-    return found
+            ensure_found(constraint, decoder, length, hypotheses, f"sentence {sentence}")
 
 
 def ensure_found(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import exp
 
 import pytest
@@ -23,7 +24,7 @@ from cases import (
     summaries,
     tables,
 )
-from npad import Beam, Exact, InvalidInput, decode, score
+from npad import NPAD, Beam, Exact, InvalidInput, anytime, decode, score
 from npad.constraints import Choices, Constrained, Constraint, Prefix, With, Without
 from npad.constraints.kinds import Both
 from npad.decoding import search
@@ -161,6 +162,20 @@ def test_npad_is_never_below_its_inner_decoder(name, case):
     noisy = found_by(model, constraint, EVERY[f"npad-{name}"], FOUR, 5)
     for plain, better in zip(inner, noisy, strict=True):
         assert [(h.met, *key(h)) for h in plain[:1]] <= [(h.met, *key(h)) for h in better[:1]]
+
+
+@given(case=constrained_tables(sentences=4), max_length=st.integers(1, 5))
+def test_anytime_ends_with_what_decode_returns(case, max_length):
+    model, constraint = case
+    constrained, decoder = Constrained(model, constraint), NPAD(Beam(2), chains=3)
+    try:
+        expected = decode(constrained, FOUR, decoder, max_length)
+    except InvalidInput as error:
+        with pytest.raises(InvalidInput, match=re.escape(str(error))):
+            list(anytime(constrained, FOUR, decoder, max_length=max_length))
+        return
+    *_, answer = anytime(constrained, FOUR, decoder, max_length=max_length)
+    assert_same(answer.hypotheses, expected)
 
 
 @given(case=constrained_tables(), width=st.integers(1, 4))

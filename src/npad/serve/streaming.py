@@ -221,7 +221,7 @@ class ChainStream(Stream):
         for _, (found,) in source.rounds(self.decoder, self.end, growing, distinct=False):
             self.end_range(found)
             self.round += 1
-        ranked = self.decoder.merge(self.candidates) if self.candidates else []
+        ranked = self.decoder.merge(self.candidates)
         self.ensure_found(ranked)
         self.note_best(ranked[0])
         for candidate in self.candidates:
