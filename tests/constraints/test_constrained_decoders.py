@@ -24,7 +24,7 @@ from cases import (
     summaries,
     tables,
 )
-from npad import NPAD, Beam, Exact, InvalidInput, anytime, decode, score
+from npad import NPAD, Beam, Diverse, Exact, InvalidInput, anytime, decode, score
 from npad.constraints import Choices, Constrained, Constraint, Prefix, With, Without
 from npad.constraints.kinds import Both
 from npad.decoding import search
@@ -214,3 +214,11 @@ def test_a_beam_writes_all_required_phrases(width, finish, phrases):
     assert_clean_scores(model, summaries(4), found)
     (free,) = decode(model, summaries(1), decoder, 40)
     assert not keeps(required, free[0])
+
+
+@pytest.mark.parametrize("decoder", [Beam(3), Diverse(3), Exact(50), NPAD(Diverse(3), 2)], ids=repr)
+def test_searches_of_prefixes_refuse_what_cannot_be_satisfied(decoder):
+    model = recurrent(vocabulary=5)
+    both = With(((3,),)) & Without(((3,),))
+    with pytest.raises(InvalidInput, match=re.escape("satisfies with(3)&without(3)")):
+        decode(Constrained(model, both), summaries(2), decoder, 4)
