@@ -12,7 +12,7 @@ import torch
 from npad.engine.cuda_graphs import graphs_of
 from npad.engine.devices import current_device, ensure_device
 from npad.engine.memory import ensure_fits, out_of_memory_errors
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, Unsatisfied
 from npad.hypotheses import Hypothesis
 from npad.kernels import signed
 from npad.model import Capabilities, Model, ensure_length, ensure_model
@@ -85,12 +85,12 @@ def ensure_found(
         subject: what a message calls the source.
 
     Raises:
-        InvalidInput: there is none.
+        Unsatisfied: there is none.
     """
     sure = any(part.compares_prefixes for part in decoder.within())
     if hypotheses and (hypotheses[0].met or not sure):
         return
-    raise InvalidInput(
+    raise Unsatisfied(
         f"{decoder.title} finds no output of at most {length} tokens for {subject} that satisfies "
         f"{constraint}; relax it, or raise max_length"
     )
