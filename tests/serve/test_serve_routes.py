@@ -391,6 +391,7 @@ def test_an_output_that_lacks_a_required_phrase_is_marked(client):
         ({"without": ["x" * 201]}, "200 characters at most"),
         ({"withuot": ["x"]}, "did you mean without?"),
         ({"without": 3}, "must be a text, or a list"),
+        ({"terms": {"computer": 3}}, "must be a text, or a list"),
         ("without(x)", "must be a JSON object"),
         ({"choices": ["Ein sehr langer Satz, der nicht in drei Token passt."]}, "finds no output"),
     ],
