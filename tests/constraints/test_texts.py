@@ -17,7 +17,7 @@ import npad
 from constraint_cases import EOS, LETTERS, Start, allowed, pieces, vocabulary_of
 from npad import Beam, Exact, Greedy, InvalidInput
 from npad.constraints import Choices, Prefix, Terms, With, Without
-from npad.constraints.kinds import CONSTRAINTS, Context
+from npad.constraints.kinds import CONSTRAINTS, Context, constraint_named
 from npad.constraints.vocabulary import Vocabulary
 from npad.pipelines.pipeline import Prefixed
 
@@ -183,9 +183,9 @@ def test_one_text_that_cannot_be_satisfied_fails_alone(translator):
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_a_spec_names_its_constraint(name):
     values = ["Handy\tHandy"] if name == "terms" else ["Handy"]
-    constraint = CONSTRAINTS[name].of(values)
+    constraint = constraint_named(name, values)
     assert str(constraint).startswith(name)
-    assert {constraint} == {CONSTRAINTS[name].of(values)}
+    assert {constraint} == {constraint_named(name, values)}
 
 
 @pytest.mark.parametrize(

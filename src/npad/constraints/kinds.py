@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -45,13 +45,6 @@ class Context:
 
 class Constraint(ABC):
     """What every output must satisfy. `a & b` requires both."""
-
-    label: ClassVar[str]  # its name in specs
-
-    @classmethod
-    def of(cls, values: Sequence[str]) -> Constraint:
-        """Return the constraint of a spec, from the values in its brackets or in a file."""
-        return cls(tuple(values))  # type: ignore[call-arg]
 
     @abstractmethod
     def rules(self, eos: int, context: Context | None) -> list[Rule]:
@@ -98,17 +91,11 @@ class Prefix(Constraint):
         text: what all outputs begin with; or a tuple of tokens.
     """
 
-    label: ClassVar[str] = "prefix"
-
     text: Phrase
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str | tuple):
             raise InvalidInput(f"a prefix must be a text or a tuple of tokens, not {self.text!r}")
-
-    @classmethod
-    def of(cls, values: Sequence[str]) -> Prefix:
-        return cls("\n".join(values))
 
     def rules(self, eos: int, context: Context | None) -> list[Rule]:
         return [prefix_rule([self.text], None if context is None else context.vocabulary)]
@@ -165,8 +152,6 @@ class Choices(Constraint):
         choices: texts, or tuples of tokens.
     """
 
-    label: ClassVar[str] = "choices"
-
     choices: tuple[Phrase, ...]
 
     def __post_init__(self) -> None:
@@ -192,8 +177,6 @@ class Without(Constraint):
             casing.
     """
 
-    label: ClassVar[str] = "without"
-
     phrases: tuple[Phrase, ...]
     exact: bool = False
 
@@ -205,16 +188,6 @@ class Without(Constraint):
 
     def __str__(self) -> str:
         return f"without{'-exactly' * self.exact}({listed(self.phrases)})"
-
-
-class WithoutExactly(Without):
-    """The spec of `Without(…, exact=True)`."""
-
-    label: ClassVar[str] = "without-exactly"
-
-    @classmethod
-    def of(cls, values: Sequence[str]) -> Without:
-        return Without(tuple(values), exact=True)
 
 
 @lru_cache(TABLES)
@@ -239,8 +212,6 @@ class With(Constraint):
         phrases: texts, or tuples of tokens.
     """
 
-    label: ClassVar[str] = "with"
-
     phrases: tuple[Phrase, ...]
 
     def __post_init__(self) -> None:
@@ -264,8 +235,6 @@ class Terms(Constraint):
     Attributes:
         pairs: the phrase of the source and that of the output.
     """
-
-    label: ClassVar[str] = "terms"
 
     pairs: tuple[tuple[str, str], ...]
 
@@ -328,14 +297,8 @@ class Grammar(Constraint):
         kind: what the text is.
     """
 
-    label: ClassVar[str] = "lark"
-
     text: str
     kind: Literal["regex", "json-schema", "lark"] = "regex"
-
-    @classmethod
-    def of(cls, values: Sequence[str]) -> Grammar:
-        return Grammar("\n".join(values), cls.label)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         ensure_choice("kind", self.kind, ("regex", "json-schema", "lark"))
@@ -348,18 +311,6 @@ class Grammar(Constraint):
 
     def __str__(self) -> str:
         return f"{self.kind}({shown(' '.join(self.text.split()))})"
-
-
-class Regex(Grammar):
-    """The spec of `Grammar(…, "regex")`."""
-
-    label: ClassVar[str] = "regex"
-
-
-class JsonSchema(Grammar):
-    """The spec of `Grammar(…, "json-schema")`."""
-
-    label: ClassVar[str] = "json-schema"
 
 
 @lru_cache(CACHED)
@@ -442,18 +393,20 @@ def constrained(model: Any, constraint: Constraint | None, context: Context) -> 
     return Constrained(model, *rules) if rules else model
 
 
-CONSTRAINTS: dict[str, type[Constraint]] = {
-    kind.label: kind
-    for kind in (Prefix, Choices, Without, WithoutExactly, With, Terms, Grammar, Regex, JsonSchema)
+# By their names in specs, from the values in the brackets or the lines of a file.
+LISTS: dict[str, Callable[[Sequence[str]], Constraint]] = {
+    "choices": lambda texts: Choices(tuple(texts)),
+    "without": lambda texts: Without(tuple(texts)),
+    "without-exactly": lambda texts: Without(tuple(texts), exact=True),
+    "with": lambda texts: With(tuple(texts)),
+    "terms": Terms.of,
 }
-GRAMMARS = {"lark", "regex", "json-schema"}
-LISTS = (
-    "choices",
-    "without",
-    "without-exactly",
-    "with",
-    "terms",
-)  # those whose values are several texts
+GRAMMARS: dict[str, Callable[[Sequence[str]], Constraint]] = {
+    "lark": lambda lines: Grammar("\n".join(lines), "lark"),
+    "regex": lambda lines: Grammar("\n".join(lines), "regex"),
+    "json-schema": lambda lines: Grammar("\n".join(lines), "json-schema"),
+}
+CONSTRAINTS = {"prefix": lambda lines: Prefix("\n".join(lines)), **LISTS, **GRAMMARS}
 
 
 def constraint_named(name: str, values: Sequence[str]) -> Constraint:
@@ -465,4 +418,4 @@ def constraint_named(name: str, values: Sequence[str]) -> Constraint:
     if name not in CONSTRAINTS:
         rule = f"there is no constraint {name!r}; there are {', '.join(CONSTRAINTS)}"
         raise InvalidInput(rule + did_you_mean(name, CONSTRAINTS))
-    return CONSTRAINTS[name].of(values)
+    return CONSTRAINTS[name](values)

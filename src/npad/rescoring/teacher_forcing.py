@@ -28,7 +28,7 @@ MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}  # logits, rows · V, held at a t
 CAPTURED_STEPS = 8
 # Rows of a step up to which it is captured: with more, kernels take longer to run than to launch.
 CAPTURED_ROWS = 1 << 14
-CAPTURED_POSITIONS = 1 << 14  # likewise, of a pass
+CAPTURED_POSITIONS = 1 << 14  # the same, of the positions of a pass
 # Fewer rows are filled up, which takes hardly longer and saves captures. Groups divide it.
 LEAST_ROWS = 256
 
