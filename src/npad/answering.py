@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from npad.decoding import sentence_keys
+from npad.decoding import ensure_all_found, sentence_keys
 from npad.engine.cuda_graphs import graphs_of
 from npad.engine.deadline import DeadlinePassed, deadline_at
 from npad.engine.devices import current_device
@@ -77,7 +77,8 @@ def anytime(
         deadline: deprecated, to be removed in npad 0.4: `seconds`, in milliseconds.
 
     Raises:
-        InvalidInput: an argument is invalid.
+        InvalidInput: an argument is invalid; or all chains have ended, and no output satisfies the
+            model's constraints.
         ModelError: the model broke its contract.
         OutOfMemory: even the smallest part of the work does not fit.
     """
@@ -107,6 +108,8 @@ def _answers(search: EncodedSource, decoder: NPAD, seconds: float | None) -> Ite
         elapsed = time.monotonic() - start
         candidates = [before + new for before, new in zip(candidates, found, strict=True)]
         answer = [decoder.merge(given) for given in candidates]
+        if done == decoder.chains:
+            ensure_all_found(search.model, decoder, search.max_length, answer)
         yield Answer(answer, done, elapsed, done == decoder.chains)
 
 

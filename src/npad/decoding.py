@@ -12,7 +12,7 @@ import torch
 from npad.engine.cuda_graphs import graphs_of
 from npad.engine.devices import current_device, ensure_device
 from npad.engine.memory import ensure_fits, out_of_memory_errors
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, Unsatisfied
 from npad.hypotheses import Hypothesis
 from npad.kernels import signed
 from npad.model import Capabilities, Model, ensure_length, ensure_model
@@ -58,11 +58,18 @@ def decode(
     if max_rows is not None:
         ensure_integer("max_rows", max_rows, 1)
     found = search(model, source, decoder, max_length, ids, max_rows)
+    ensure_all_found(model, decoder, max_length, found)
+    return found
+
+
+def ensure_all_found(
+    model: Model[Any], decoder: Decoder, length: int, found: Sequence[list[Hypothesis]]
+) -> None:
+    """Require an output for each sentence that satisfies the model's constraints."""
     for sentence, hypotheses in enumerate(found):
         if not hypotheses or not hypotheses[0].met:
             constraint = Capabilities.of(model).constraint
-            ensure_found(constraint, decoder, max_length, hypotheses, f"sentence {sentence}")
-    return found
+            ensure_found(constraint, decoder, length, hypotheses, f"sentence {sentence}")
 
 
 def ensure_found(
@@ -78,12 +85,12 @@ def ensure_found(
         subject: what a message calls the source.
 
     Raises:
-        InvalidInput: there is none.
+        Unsatisfied: there is none.
     """
     sure = any(part.compares_prefixes for part in decoder.within())
     if hypotheses and (hypotheses[0].met or not sure):
         return
-    raise InvalidInput(
+    raise Unsatisfied(
         f"{decoder.title} finds no output of at most {length} tokens for {subject} that satisfies "
         f"{constraint}; relax it, or raise max_length"
     )

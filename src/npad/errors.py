@@ -2,6 +2,7 @@
 
 NpadError
 ├── InvalidInput    (a ValueError)    a value given to npad is invalid; the message names the rule
+│   └── Unsatisfied                   no output was found that satisfies a constraint
 ├── ModelError      (a RuntimeError)  a model broke its contract while decoding
 │   ├── ContractError (also an AssertionError)  `npad.testing.check_model` found it broken
 │   └── NoiseTooStrong (also an InvalidInput)  noise has made its logits NaN or infinite
@@ -27,6 +28,10 @@ class NpadError(Exception):
 
 class InvalidInput(NpadError, ValueError):
     """A value given to npad is invalid; the message names the rule and the way out."""
+
+
+class Unsatisfied(InvalidInput):
+    """A search has found no output that satisfies a constraint."""
 
 
 def missing_library(what: str, extra: str) -> InvalidInput:

@@ -144,13 +144,13 @@ class Hypotheses:
         noisy = torch.tensor([[h.noisy_log_prob or 0.0 for h in hypotheses]], dtype=torch.float64)
         return cls(
             tokens,
-            lengths=torch.tensor([[len(h.tokens) for h in hypotheses]]),
-            finished=torch.tensor([[h.finished for h in hypotheses]]),
+            lengths=torch.tensor([[len(h.tokens) for h in hypotheses]], dtype=torch.long),
+            finished=torch.tensor([[h.finished for h in hypotheses]], dtype=torch.bool),
             log_prob=exact.float() if torch.equal(exact.float().double(), exact) else exact,
-            chain=torch.tensor([[h.chain for h in hypotheses]]),
+            chain=torch.tensor([[h.chain for h in hypotheses]], dtype=torch.long),
             noisy_log_prob=noisy,
-            count=torch.tensor([[h.count for h in hypotheses]]),
-            met=torch.tensor([[h.met for h in hypotheses]]),
+            count=torch.tensor([[h.count for h in hypotheses]], dtype=torch.long),
+            met=torch.tensor([[h.met for h in hypotheses]], dtype=torch.bool),
         )
 
     def to_lists(self) -> list[list[Hypothesis]]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 IntArray = NDArray[np.int64]
 
@@ -63,6 +64,15 @@ def rows_from(parents: Tensor, width: int) -> Tensor:
 def descending(x: Tensor) -> Tensor:
     """Return the stable descending argsort of each row of x [groups, n]."""
     return x.argsort(dim=1, descending=True, stable=True)
+
+
+def places_among_equals(x: Tensor) -> Tensor:
+    """Return, for each entry of x [groups, n], the number of equal ones before it."""
+    order = descending(x)
+    grouped, places = x.gather(1, order), torch.arange(x.shape[1], device=x.device).expand_as(x)
+    begins = F.pad(grouped[:, 1:] != grouped[:, :-1], (1, 0), value=True)
+    starts = places.masked_fill(~begins, 0).cummax(1).values
+    return torch.empty_like(order).scatter_(1, order, places - starts)
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:

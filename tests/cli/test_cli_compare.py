@@ -45,6 +45,14 @@ def test_the_best_is_so_in_the_models_order(capsys):
     assert stars == [["beam"], ["greedy, cut"]]
 
 
+def test_the_best_has_all_required_phrases(printed_here):
+    options = ["-d", "greedy", "-d", "beam", "--constraint", "with(Rechner)"]
+    lines = printed_here("compare", "The computer is broken.", *options).splitlines()
+    greedy, beam = (next(line for line in lines if name in line) for name in ("greedy", "beam"))
+    assert "lacks a phrase" in " ".join(lines[lines.index(greedy) : lines.index(beam)])
+    assert ("*" in greedy, "*" in beam) == (False, True)
+
+
 def test_a_constraint_holds_for_every_strategy(printed_here, tmp_path):
     (tmp_path / "in.txt").write_text("The computer is broken.\n")
     options = ["-d", "greedy", "-d", "beam", "--constraint", "choices(Ja.|Nein.)", "--json"]

@@ -222,3 +222,23 @@ def test_output_is_utf_8_whatever_the_locale():
     done = npad("translate", "-m", "toy", "--json", "danke", env=latin)
     assert "thanks" in done.stdout
     assert "σ" in npad("compare", "--help", env={"PYTHONIOENCODING": "ascii"}).stdout
+
+
+def test_a_text_without_an_output_says_which_constraint_is_not_satisfied(npad_here):
+    options = ["--constraint", "prefix(Der )", "--constraint", "choices(Ja.|Nein.)"]
+    found = npad_here("translate", "How are you?", *options, code=1)
+    assert found.stdout == "\n"
+    assert "line 1 is left empty: beam, 5 finds no output" in found.stderr
+    assert "satisfies prefix(Der )&choices(Ja.|Nein.)" in found.stderr
+
+
+def test_outputs_that_lack_a_required_phrase_are_marked(npad_here):
+    """Greedy search only ranks by them."""
+    texts = ["The computer is broken.", "How are you?"]
+    options = ["-d", "greedy", "--constraint", "with(Computer)", "--json"]
+    found = npad_here("translate", *texts, *options)
+    assert [json.loads(line).get("met", True) for line in found.stdout.splitlines()] == [
+        True,
+        False,
+    ]
+    assert "1 of 2 outputs lack a phrase that a constraint requires: 2" in found.stderr

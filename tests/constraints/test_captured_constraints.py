@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import npad
 from attention_cases import SOURCE, build
 from cases import assert_same, recurrent
-from npad import NPAD, Beam, Greedy, Noise, decode
-from npad.constraints import Choices, Constrained, Without
+from npad import NPAD, Beam, Greedy, Noise, Sampling, decode
+from npad.constraints import Choices, Constrained, Required, With, Without
 from npad.constraints.automata import Automaton
 from npad.constraints.kinds import Context, constrained, prefix_rule
 from npad.engine.cuda_graphs import Graph
+from npad.engine.pytree import tree_leaves
 from npad.model import Capabilities
 from npad.models.cgru.fast import Prepared
 from npad.rows import Problems
@@ -26,6 +29,7 @@ PREFIXES = [
 ]
 DECODERS = [Greedy(), Beam(3), NPAD(Beam(2), 3, Noise(0.4))]
 CHOICES = Choices(((3, 4), (3, 5, 6), (7,), (8, 8, 8)))
+REQUIRED, WITHOUT = With(((7, 8), (7, 9))), Without(((3,), (4, 5)))
 
 
 @pytest.fixture
@@ -60,7 +64,7 @@ def test_other_prefixes_replay_the_same_graphs(fast, decoder, monkeypatch):
     assert set(map(id, graphs(fast))) == captured
 
 
-@pytest.mark.parametrize("constraint", [CHOICES, Without(((3,), (4, 5)))], ids=str)
+@pytest.mark.parametrize("constraint", [CHOICES, WITHOUT, REQUIRED], ids=str)
 @pytest.mark.parametrize("decoder", DECODERS, ids=repr)
 def test_captured_steps_find_the_same_under_a_constraint(fast, decoder, constraint):
     expected = decode(Constrained(build(), constraint), SOURCE, decoder, 8)
@@ -69,36 +73,100 @@ def test_captured_steps_find_the_same_under_a_constraint(fast, decoder, constrai
     assert any(graph.key[0] is Steps for graph in graphs(fast))
 
 
-LISTED = [[(3, 4)], PREFIXES[0], [(1,) * n for n in range(40)]]
+class OnTheDevice(TorchDispatchMode):
+    """Refuses what a CUDA graph cannot capture: results of the host, and copies to and from it."""
+
+    VALUES = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "item")
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        results = function(*args, **(kwargs or {}))
+        tensors = [x for x in tree_leaves((args, kwargs, results)) if isinstance(x, torch.Tensor)]
+        masks = name.startswith("index") and any(x.dtype == torch.bool for x in tensors[1:-1])
+        if masks or any(part in name for part in self.VALUES):
+            raise AssertionError(f"{name} asks the host")
+        if len({x.device for x in tensors}) > 1 or any(x.is_cpu for x in tensors):
+            raise AssertionError(f"{name} has tensors of the host")
+        return results
 
 
-@pytest.mark.parametrize("prefixes", LISTED, ids=len)
-@pytest.mark.parametrize("few", [0, 1 << 21], ids=["lists", "masks"])
-@pytest.mark.parametrize("decoder", DECODERS[:2], ids=repr)
-def test_steps_under_a_constraint_never_ask_the_host(decoder, few, prefixes, monkeypatch):
-    """Tensors on the meta device have no values, so .item() or bool() would raise."""
-    monkeypatch.setattr("npad.constraints.automata.FEW_DENSE", few)
-    device, sentences = torch.device("meta"), len(prefixes)
-    without = Without(((3,), (4, 5)))
-    model = Constrained(
-        recurrent(dtype=torch.float32).to(device), prefix_rule(prefixes, None), CHOICES, without
-    )
+class WithoutNewTensors(TorchFunctionMode):
+    """Refuses tensors of Python's numbers, which a step would copy from the host."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        assert function not in (torch.tensor, torch.as_tensor, torch.from_numpy)
+        return function(*args, **(kwargs or {}))
+
+
+X = torch.zeros(3, device="meta")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: X.sum().item(),
+        lambda: bool(X.any()),
+        lambda: X.tolist(),
+        lambda: X.nonzero(),
+        lambda: X[X > 0],
+        lambda: X.index_put((X > 0,), X[0]),
+        lambda: X.masked_select(X > 0),
+        lambda: X.unique(),
+        lambda: X.cpu(),
+        lambda: torch.tensor([1, 2, 3], device="meta"),
+        lambda: torch.zeros(3).to("meta"),
+        lambda: X + torch.zeros(3),
+    ],
+)
+def test_a_step_that_asks_the_host_is_noticed(ask):
+    with (
+        OnTheDevice(),
+        WithoutNewTensors(),
+        pytest.raises((AssertionError, RuntimeError, NotImplementedError)),
+    ):
+        ask()
+
+
+LISTED = {
+    "prefix": [prefix_rule([(3, 4)], None)],
+    "prefixes": [prefix_rule(PREFIXES[0], None)],
+    "long prefixes": [prefix_rule([(1,) * n for n in range(5)], None)],
+    "choices": [CHOICES],
+    "without": [WITHOUT],
+    "with": [REQUIRED],
+    "terms": [Required([[(7, 8)], [], [(3,), (4,)], [], [(5,)]], "terms")],
+    "all": [prefix_rule(PREFIXES[0], None), CHOICES, WITHOUT, REQUIRED],
+}
+
+
+@pytest.mark.parametrize("constraint", LISTED)
+@pytest.mark.parametrize("decoder", [*DECODERS, Sampling(3), NPAD(Greedy(), 3)], ids=repr)
+def test_steps_under_a_constraint_never_ask_the_host(decoder, constraint, monkeypatch):
+    """On the meta device, where tensors have no values, and none may come from the host."""
+    model = recurrent(dtype=torch.float32).to("meta")
+    model = Constrained(model, *LISTED[constraint])
     seen = []
 
     def iterate(searched, state, frontier, problems, rows):
-        idle = torch.zeros(sentences, dtype=torch.bool, device=device)
-        status = torch.zeros(2, device=device)
-        _, frontier, *_ = Steps(searched, sentences * rows, 1)(3, state, frontier, idle, status)
-        seen.append(frontier.tokens.shape)
+        sentences = len(problems) // problems.per_sentence
+        idle = torch.zeros(sentences, dtype=torch.bool, device="meta")
+        arguments = state, frontier, idle, torch.zeros(2, device="meta")
+        steps = Steps(searched, len(problems) * rows, problems.per_sentence)
+        arguments = steps(3, *arguments)  # eager: makes what is kept
+        with OnTheDevice(), WithoutNewTensors():
+            _, frontier, *_ = steps(3, *arguments)
+        seen.append(frontier.tokens.numel())
         raise StopIteration
 
     for module in ("independent", "beam"):
         monkeypatch.setattr(f"npad.search.{module}.run", iterate)
-    ids = torch.zeros(sentences, dtype=torch.long, device=device)
-    state = model.start(torch.zeros(sentences, 4, device=device))
+    monkeypatch.setattr("npad.search.chains.to_device", torch.Tensor.to)
+    sentences = len(PREFIXES[0])
+    ids = torch.zeros(sentences, dtype=torch.long, device="meta")
+    state = model.start(torch.zeros(sentences, 4, device="meta"))
     with pytest.raises(StopIteration):
         decoder.search(model, state, Problems(ids, ids, 5))
-    assert seen == [(sentences, decoder.rows)]
+    assert seen == [sentences * decoder.rows]
 
 
 def test_lists_and_masks_allow_the_same(monkeypatch):

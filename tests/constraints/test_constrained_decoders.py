@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import exp
 
 import pytest
@@ -23,10 +24,11 @@ from cases import (
     summaries,
     tables,
 )
-from npad import Beam, Exact, InvalidInput, decode, score
+from npad import NPAD, Beam, Diverse, Exact, InvalidInput, anytime, decode, score
 from npad.constraints import Choices, Constrained, Constraint, Prefix, With, Without
 from npad.constraints.kinds import Both
 from npad.decoding import search
+from npad.rows import places_among_equals
 
 every = pytest.mark.parametrize("decoder", **by_name(EVERY))
 
@@ -162,6 +164,20 @@ def test_npad_is_never_below_its_inner_decoder(name, case):
         assert [(h.met, *key(h)) for h in plain[:1]] <= [(h.met, *key(h)) for h in better[:1]]
 
 
+@given(case=constrained_tables(sentences=4), max_length=st.integers(1, 5))
+def test_anytime_ends_with_what_decode_returns(case, max_length):
+    model, constraint = case
+    constrained, decoder = Constrained(model, constraint), NPAD(Beam(2), chains=3)
+    try:
+        expected = decode(constrained, FOUR, decoder, max_length)
+    except InvalidInput as error:
+        with pytest.raises(InvalidInput, match=re.escape(str(error))):
+            list(anytime(constrained, FOUR, decoder, max_length=max_length))
+        return
+    *_, answer = anytime(constrained, FOUR, decoder, max_length=max_length)
+    assert_same(answer.hypotheses, expected)
+
+
 @given(case=constrained_tables(), width=st.integers(1, 4))
 def test_scores_do_not_depend_on_the_precision_of_the_mask(case, width):
     """Nested constraints are one after the other, and neither normalises again."""
@@ -171,12 +187,25 @@ def test_scores_do_not_depend_on_the_precision_of_the_mask(case, width):
     assert_same(search(nested, [0], Beam(width), 5, None, None), once)
 
 
+@given(rows=st.lists(st.lists(st.integers(-1, 3), min_size=1, max_size=9), min_size=1, max_size=3))
+def test_places_among_equals_are_counted(rows):
+    """So a beam's memory grows with its children, not with their pairs."""
+    rows = [row[: min(map(len, rows))] for row in rows]
+    expected = [[row[:i].count(x) for i, x in enumerate(row)] for row in rows]
+    assert places_among_equals(torch.tensor(rows)).tolist() == expected
+
+
 @pytest.mark.parametrize("finish", ["shrink", "compete", "pool"])
 @pytest.mark.parametrize("width", [1, 5])
-def test_a_beam_writes_all_required_phrases(width, finish):
+@pytest.mark.parametrize(
+    "phrases",
+    [((7, 8, 9), (30,), (12, 13)), ((7, 8, 9), (7, 9), (7, 10, 7), (7, 11, 12), (30, 7))],
+    ids=["apart", "alike"],
+)
+def test_a_beam_writes_all_required_phrases(width, finish, phrases):
     """However improbable they are: slots are reserved for prefixes that have more of them."""
     model = recurrent(vocabulary=40, ends=6.0)
-    required = With(((7, 8, 9), (30,), (12, 13)))
+    required = With(phrases)
     decoder = Beam(width, finish)
     found = decode(Constrained(model, required), summaries(4), decoder, 40)
     for (hypothesis,) in found:
@@ -185,3 +214,11 @@ def test_a_beam_writes_all_required_phrases(width, finish):
     assert_clean_scores(model, summaries(4), found)
     (free,) = decode(model, summaries(1), decoder, 40)
     assert not keeps(required, free[0])
+
+
+@pytest.mark.parametrize("decoder", [Beam(3), Diverse(3), Exact(50), NPAD(Diverse(3), 2)], ids=repr)
+def test_searches_of_prefixes_refuse_what_cannot_be_satisfied(decoder):
+    model = recurrent(vocabulary=5)
+    both = With(((3,),)) & Without(((3,),))
+    with pytest.raises(InvalidInput, match=re.escape("satisfies with(3)&without(3)")):
+        decode(Constrained(model, both), summaries(2), decoder, 4)

@@ -76,8 +76,29 @@ def test_schemas_and_grammars_of_lark():
 
 
 @pytest.mark.parametrize(
+    ("kind", "text", "output"),
+    [
+        ("regex", r"Ja\\/Nein", r"Ja\/Nein"),
+        ("regex", r"Ja/Nein\/", "Ja/Nein/"),
+        ("regex", "Ja\nNein", "Ja\nNein"),
+        ("lark", '?start: body\nbody: "Ja"', "Ja"),
+        ("lark", '  start[capture]: "Ja"', "Ja"),
+        ("lark", '%llguidance {}\nstart: "Ja"', "Ja"),
+        ("lark", 'start: "x" | "(" start ")" "!!"', "x"),
+        ("json-schema", '{"const": "Ja"}', '"Ja"'),
+    ],
+)
+def test_the_text_of_a_grammar_is_read_as_it_is(kind, text, output):
+    (found,) = npad.load("en-de").translate(["Yes."], constraint=Grammar(text, kind))
+    assert found.text == output
+
+
+@pytest.mark.parametrize(
     ("constraint", "message"),
     [
+        (Grammar("\\"), "half an escape"),
+        (Grammar("[" * 100_000, "json-schema"), "is not JSON"),
+        (Grammar('{"$ref": "#"}', "json-schema"), r"finds no output .* json-schema"),
         (Grammar("(("), r"regex\(\(\(\) is not a grammar that llguidance reads"),
         (Grammar("no json", "json-schema"), "is not JSON"),
     ],

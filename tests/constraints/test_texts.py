@@ -6,6 +6,7 @@ import random
 import re
 import tracemalloc
 from dataclasses import replace
+from unicodedata import normalize
 
 import pytest
 import torch
@@ -16,7 +17,9 @@ import npad
 from constraint_cases import EOS, LETTERS, Start, allowed, pieces, vocabulary_of
 from npad import Beam, Exact, Greedy, InvalidInput
 from npad.constraints import Choices, Prefix, Terms, With, Without
-from npad.constraints.kinds import CONSTRAINTS, Context
+from npad.constraints.kinds import CONSTRAINTS, Context, constraint_named
+from npad.constraints.vocabulary import Vocabulary
+from npad.pipelines.pipeline import Prefixed
 
 texts = st.text(LETTERS, min_size=1, max_size=4)
 
@@ -110,6 +113,66 @@ def test_terms_are_required_where_the_source_has_them(translator):
     assert [output.text for output in found] == ["Der Rechner ist kaputt.", "Wie geht es dir?"]
 
 
+@pytest.mark.parametrize(
+    ("source", "required"),
+    [
+        ("A cell  PHONE.", ["Mobiltelefon"]),
+        ("A phone, a cell phone.", ["Telefon", "Mobiltelefon"]),
+        ("The phones of a cell", ["Zelle", "Knastzelle"]),
+    ],
+)
+def test_a_term_within_a_longer_one_is_not_required(source, required):
+    pairs = [("phone", "Telefon"), ("cell", "Zelle"), ("cell", "Knastzelle")]
+    terms = Terms((*pairs, ("Cell Phone", "Mobiltelefon")))
+    assert sorted(terms.required(source)) == sorted(required)
+
+
+def test_all_terms_of_a_long_text_are_required(translator):
+    names = [f"{first}{second}" for first in "BDFGK" for second in ("alo", "ime", "ura", "eno")]
+    terms = Terms(tuple((name, name) for name in names))
+    text = ", ".join(names)
+    (output,) = translator.translate([text], Beam(4), constraint=terms)
+    assert all(name in output.text for name in names)
+
+
+def test_spaces_around_a_phrase_do_not_count(translator):
+    for constraint in (Without((" Computer ",)), With((" Rechner",))):
+        (output,) = translator.translate(SOURCE[:1], constraint=constraint)
+        assert output.text == "Der Rechner ist kaputt."
+
+
+def test_a_word_is_forbidden_in_both_forms_of_unicode(translator):
+    decomposed = normalize("NFD", "schön")
+    for word in ("schön", decomposed):
+        constraint = Without((word,))
+        (output,) = translator.translate(["That is beautiful."], constraint=constraint)
+        assert output.text == "Das ist wunderschön."
+        for text in ("Das ist schön", f"Das ist {decomposed}"):
+            only = constraint & Choices((text,))
+            with pytest.raises(InvalidInput, match="finds no output"):
+                translator.translate(["That is beautiful."], constraint=only)
+
+
+def test_letters_without_a_token_are_refused():
+    """Their token writes nothing, so an output would lack them."""
+    names = [b"", b" ", b"a", b"b", b""]
+    encode = lambda texts: [[1, *("  ab".find(x) % 5 for x in text)] for text in texts]  # noqa: E731
+    context = Context(Vocabulary(names, encode))
+    for kind in (Prefix, lambda text: Choices(("a", text)), lambda text: With((text,))):
+        assert kind("ab").rules(EOS, context)
+        with pytest.raises(InvalidInput, match="no tokens for some letters of 'aéb'"):
+            kind("aéb").rules(EOS, context)
+
+
+def test_a_prefix_that_cannot_be_written_refuses_its_text_alone(translator):
+    sources = [
+        Prefixed(text, prefix) for text, prefix in zip(SOURCE, ["\ud800", "Wie "], strict=True)
+    ]
+    refused, output = translator.stream_or_skip(sources, Greedy())
+    assert "half a surrogate pair" in str(refused)
+    assert output.text == "Wie geht es dir?"
+
+
 def test_one_text_that_cannot_be_satisfied_fails_alone(translator):
     outcomes = translator.stream_or_skip(SOURCE, Beam(3), 4, constraint=With(("Wie geht",)))
     refused, output = outcomes
@@ -120,9 +183,9 @@ def test_one_text_that_cannot_be_satisfied_fails_alone(translator):
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_a_spec_names_its_constraint(name):
     values = ["Handy\tHandy"] if name == "terms" else ["Handy"]
-    constraint = CONSTRAINTS[name].of(values)
+    constraint = constraint_named(name, values)
     assert str(constraint).startswith(name)
-    assert {constraint} == {CONSTRAINTS[name].of(values)}
+    assert {constraint} == {constraint_named(name, values)}
 
 
 @pytest.mark.parametrize(
@@ -133,11 +196,23 @@ def test_a_spec_names_its_constraint(name):
         (lambda: With(("a",) * 20), "16 phrases at most, not 20"),
         (lambda: Terms.of(["no tab"]), "a tab"),
         (lambda: Prefix("a").rules(0, None), "give tuples of tokens"),
+        (lambda: Prefix(3), "a prefix must be a text or a tuple of tokens, not 3"),
+        (lambda: npad.load("en-de").translate(["a"], prefixes=[None]), "one text per text"),
     ],
 )
 def test_a_wrong_constraint_says_what_is_wrong(make, message):
     with pytest.raises(InvalidInput, match=message):
         make()
+
+
+@pytest.mark.parametrize("letters", [["ss", "ß"], "abcdefgh"], ids=["casings", "letters"])
+def test_too_many_forbidden_phrases_are_refused_at_once(translator, letters):
+    """The first ones would need as many states as there are sets of phrases."""
+    draw = random.Random(0)
+    phrases = ["".join(draw.choices(letters, k=180)) for _ in range(64)]
+    context = Context(translator.vocabulary)
+    with pytest.raises(InvalidInput, match="forbids too much: its phrases need more than 9,586"):
+        Without((*phrases,)).rules(0, context)
 
 
 def test_a_long_list_takes_little_memory_and_its_best_text_is_found(translator):

@@ -234,7 +234,7 @@ def test_decoding_with_kernels_is_decoding(decoder):
 @pytest.mark.usefixtures("_everywhere")
 def test_low_precision_chains_are_judged_in_float32(monkeypatch):
     if not GPU:  # prefixes are filled up to as many rows
-        monkeypatch.setattr("npad.rescoring.by_prefix.LEAST_ROWS", 16)
+        monkeypatch.setattr("npad.rescoring.teacher_forcing.LEAST_ROWS", 16)
     plain = build().float()
     fast = Prepared(plain).to(DEVICE)
     for inner in (Greedy(), Beam(3)):

@@ -34,7 +34,6 @@ BY_FOLDER = {
         "random": "keyed sampling distributions",
     },
     "rescoring": {
-        "by_prefix": "prefixes score",
         "plan": "ragged prefixes score",
         "strategies": "score prefixes selectors paired_clean",
         "teacher_forcing": "score prefixes hf_captured",
@@ -309,10 +308,15 @@ EQUIVALENT: list[tuple[str, str, tuple[str, ...], str]] = [
         ("*",),
         SPEED,
     ),
-    ("rescoring/by_prefix.py", "PLANNED_ROWS = 1 << 16", ("*",), SPEED),
-    ("rescoring/by_prefix.py", "CAPTURED_ROWS = 1 << 14", ("*",), SPEED),
-    ("rescoring/by_prefix.py", "LEAST_ROWS = 256", ("*",), SPEED),
-    ("rescoring/by_prefix.py", 'MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}', ("*",), SPEED),
+    ("rescoring/teacher_forcing.py", "PLANNED_ROWS = 1 << 16", ("*",), SPEED),
+    ("rescoring/teacher_forcing.py", "CAPTURED_ROWS = 1 << 14", ("*",), SPEED),
+    ("rescoring/teacher_forcing.py", "LEAST_ROWS = 256", ("*",), SPEED),
+    (
+        "rescoring/teacher_forcing.py",
+        'MAX_LOGITS = {"cpu": 1 << 26, "cuda": 1 << 30}',
+        ("*",),
+        SPEED,
+    ),
     (
         "rescoring/strategies.py",
         "return rectangles(reads, max_area=math.inf, step_cost=2048 if on_gpu else 8)",

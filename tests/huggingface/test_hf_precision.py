@@ -10,7 +10,7 @@ from hf_cases import build, growing, kinds, source
 from npad import NPAD, Beam, Greedy, Noise, decode, signature
 from npad.constraints import Constrained, Forbidden
 from npad.models.huggingface.adapter import HuggingFace
-from npad.models.huggingface.hooks import float32_linear
+from npad.models.huggingface.parts import float32_linear
 from npad.models.low_precision import LowPrecision
 
 lower = pytest.mark.parametrize("precision", ["bfloat16", "int8"])

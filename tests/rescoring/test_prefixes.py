@@ -14,8 +14,8 @@ from npad.engine.cuda_graphs import Graph, bucket
 from npad.errors import MemoryWarning, OutOfMemory
 from npad.models.cgru.fast import Prepared
 from npad.rescoring import strategies
-from npad.rescoring.by_prefix import CAPTURED_STEPS, LEAST_ROWS, MAX_LOGITS
 from npad.rescoring.plan import group_size, read_steps, spans
+from npad.rescoring.teacher_forcing import CAPTURED_STEPS, LEAST_ROWS, MAX_LOGITS
 
 
 def near(scores):
@@ -74,7 +74,7 @@ def test_captured_steps_give_the_same_scores(hypotheses, limit, monkeypatch):
     """On a CPU a replay is a second call."""
     monkeypatch.setattr(Prepared, "capturable", property(lambda self: True))
     monkeypatch.setattr("npad.engine.cuda_graphs.EAGER_CALLS", 1)
-    monkeypatch.setattr("npad.rescoring.by_prefix.CAPTURED_ROWS", limit)
+    monkeypatch.setattr("npad.rescoring.teacher_forcing.CAPTURED_ROWS", limit)
     plain = build()
     model = Prepared(plain)
     random = np.random.default_rng(hypotheses)
@@ -94,7 +94,7 @@ def test_captured_steps_give_the_same_scores(hypotheses, limit, monkeypatch):
 @pytest.mark.parametrize("least", [1, 4, 100])
 def test_a_plan_in_parts_is_the_plan(least, monkeypatch):
     plain = build()
-    monkeypatch.setattr("npad.rescoring.by_prefix.PLANNED_ROWS", least)
+    monkeypatch.setattr("npad.rescoring.teacher_forcing.PLANNED_ROWS", least)
     monkeypatch.setitem(MAX_LOGITS, "cpu", least)
     targets = [[[3, 4, 5, 6], [3, 4], [3, 4, 5], []]] * len(SOURCE)
     expected = near(score(plain, SOURCE, targets))

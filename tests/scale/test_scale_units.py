@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import fields, replace
 from functools import reduce
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 import npad.scale
 from cases import EVERY, by_name
 from npad import NPAD, Beam, Greedy, InvalidInput
+from npad.constraints import Choices
+from npad.hypotheses import Hypothesis
 from npad.scale import Decoding, Failed, Result, Unit
 from npad.scale.distributed import Distributed
 from npad.scale.units import (
@@ -22,6 +25,7 @@ from npad.scale.units import (
     units_of,
     without_alternatives,
 )
+from npad.scale.worker import ModelSpec, Worker
 from npad.selectors import MBR, GNMTLength, MostProbable, Rerank, WithCut
 from scale_cases import echo, made_of
 
@@ -142,6 +146,20 @@ def test_near_ties_are_between_the_two_best_that_end_alike():
     assert ties == [True, False, False]
     assert not is_near_tie(best)
     assert not is_near_tie(Failed(""))
+
+
+def test_chains_that_satisfy_no_constraint_leave_the_text_to_the_others():
+    """As they do where all chains run together."""
+    decoding = Decoding(NPAD(chains=2), 2, constraint=Choices(("Wie geht es Ihnen?",)))
+    units = units_of(["How are you?"], decoding, 1, chain_parts=2)
+    refused, _ = map(Worker(ModelSpec("en-de")).run, units)
+    hypothesis = Hypothesis((5,), -1.0, True, chain=1, noisy_log_prob=-1.0)
+    found = Result(0, (replace(made_of("Ja."), hypothesis=hypothesis),))
+    broken = Result(0, (Failed("a GPU fell off the bus"),))
+    for first, second in permutations([refused, found]):
+        assert first.merged([second], decoding, None).outcomes[0].text == "Ja."
+    assert refused.merged([refused], decoding, None).outcomes == refused.outcomes
+    assert found.merged([refused, broken], decoding, None).outcomes == broken.outcomes
 
 
 def test_names_of_0_2_still_work_with_a_warning():

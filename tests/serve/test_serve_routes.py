@@ -376,6 +376,14 @@ def test_constraints_are_those_of_the_library(client, asked, outputs):
     assert ("constraint" in asked) == ("|constraint:" in content["signature"])
 
 
+def test_an_output_that_lacks_a_required_phrase_is_marked(client):
+    asked = {"text": "The computer is broken.", "constraint": {"with": "Rechner"}}
+    for decoder in ("greedy", "beam"):
+        (result,) = client.post("/v1/decode", {**asked, "decoder": decoder}).json["results"]
+        for marked in (result, *result["hypotheses"]):
+            assert marked.get("met", True) == ("Rechner" in marked["text"]) == (decoder == "beam")
+
+
 @pytest.mark.parametrize(
     ("constraint", "message"),
     [
@@ -383,6 +391,7 @@ def test_constraints_are_those_of_the_library(client, asked, outputs):
         ({"without": ["x" * 201]}, "200 characters at most"),
         ({"withuot": ["x"]}, "did you mean without?"),
         ({"without": 3}, "must be a text, or a list"),
+        ({"terms": {"computer": 3}}, "must be a text, or a list"),
         ("without(x)", "must be a JSON object"),
         ({"choices": ["Ein sehr langer Satz, der nicht in drei Token passt."]}, "finds no output"),
     ],

@@ -216,13 +216,15 @@ def _table(
         table.add_column(name, justify="right", min_width=6)
     competes = _cut_competes(translator)
 
-    def rank(best: Translation, tolerance: float = 0.0) -> tuple[bool, float]:
-        return competes or best.hypothesis.finished, best.log_prob + tolerance
+    def rank(best: Translation, tolerance: float = 0.0) -> tuple[bool, bool, float]:
+        own = best.hypothesis
+        return own.met, competes or own.finished, best.log_prob + tolerance
 
     top = max(rank(best) for best, _ in rows.values())
     for name, (best, calls) in rows.items():
         name += ", proven" if best.hypothesis.proven else ""
         name += "" if best.hypothesis.finished else ", cut"
+        name += "" if best.hypothesis.met else ", lacks a phrase"
         is_top = rank(best, TIE) > top
         table.add_row(
             name,

@@ -20,7 +20,7 @@ from npad.search.request import Decoding
 from npad.signatures import signature
 from npad.text.files import open_output
 
-SHOWN = 10  # numbers of doubtful outputs in a note
+SHOWN = 10  # numbers of outputs in a note
 OUTPUTS_PER_UPDATE = 1024  # written before the progress bar moves, if more have been read
 OUTPUTS_PER_TRIM = 4096  # written before free memory is returned to the system
 
@@ -66,9 +66,14 @@ def doubtful_outputs(
 
         yield take
     if numbers:
-        shown = ", ".join(map(str, numbers[:SHOWN])) + (", …" if len(numbers) > SHOWN else "")
         written = "" if file is None else f"; they are in {file}"
-        note(f"{len(numbers):,} of {total:,} outputs are below {least:g}: {shown}{written}")
+        note_outputs(numbers, total, f"are below {least:g}", written)
+
+
+def note_outputs(numbers: Sequence[int], total: int, what: str, more: str = "") -> None:
+    """Note the numbers of some of the outputs, and what is true of them."""
+    shown = ", ".join(map(str, numbers[:SHOWN])) + (", …" if len(numbers) > SHOWN else "")
+    note(f"{len(numbers):,} of {total:,} outputs {what}: {shown}{more}")
 
 
 def write_outputs(
@@ -104,7 +109,8 @@ def write_outputs(
             pending.append(name)
             yield read(name)
 
-    refused = trimmed = 0
+    refused = trimmed = done = 0
+    lacking: list[int] = []
     stream = pipeline.run(sources(), decoding, window, skip=refuse is not None)
     with on_decoded(decoded.add), closing(stream) as outcomes:
         for done, outcome in enumerate(outcomes, start=1):
@@ -113,6 +119,8 @@ def write_outputs(
                 refuse(done, outcome)
                 refused += 1
                 outcome = Output.empty(signature(decoding.decoder, pipeline.model), refused=True)
+            if not outcome.hypothesis.met:
+                lacking.append(done)
             write(done - 1, pending.popleft(), outcome)
             if not pending or done % OUTPUTS_PER_UPDATE == 0:
                 flush()  # reading the next source may block
@@ -120,6 +128,8 @@ def write_outputs(
                 if done - trimmed >= OUTPUTS_PER_TRIM:
                     return_free_memory()
                     trimmed = done
+    if lacking:
+        note_outputs(lacking, done, "lack a phrase that a constraint requires")
     return refused
 
 

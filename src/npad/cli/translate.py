@@ -164,6 +164,8 @@ def command(
         if isinstance(error, TooLong):
             limit = source_limit(translator, max_source)
             note(f"line {line} has {error.size}, more than {limit}; it is left empty")
+        else:
+            note(f"line {line} is left empty: {error}")
 
     continuable = files and Path(files[0]).is_file() and output is not None
     way_on = "with --engine local, the same command continues after an interrupt"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,15 +14,16 @@ from torch import Tensor
 
 from npad.constraints.constrained import Rule
 from npad.constraints.vocabulary import Vocabulary
-from npad.errors import InvalidInput
+from npad.errors import InvalidInput, missing_library
 from npad.model import Capabilities
 from npad.validation import brief
 
+SPACE = '" " '  # in a grammar of llguidance
 BEGUN, ENDED = 0, 1  # numbers of prefixes: the empty one, and all that have ended
 
 
 def grammar_of(kind: str, text: str, leading: bool) -> str:
-    """Return a Lark grammar of llguidance whose outputs may begin with a space.
+    """Return a grammar of llguidance whose outputs may begin with a space.
 
     Args:
         kind: "regex", "json-schema" or "lark".
@@ -34,19 +34,19 @@ def grammar_of(kind: str, text: str, leading: bool) -> str:
         InvalidInput: it is malformed.
     """
     if kind == "regex":
-        escaped = re.sub(r"(?<!\\)/", r"\/", text)
-        body = f"body: /{escaped}/\n"
+        if (len(text) - len(text.rstrip("\\"))) % 2:
+            raise InvalidInput(f"the regular expression {brief(text, 60)} ends in half an escape")
+        body = json.loads(_llguidance().LLMatcher.grammar_from_regex(text))["grammars"][0]
     elif kind == "json-schema":
         try:
-            body = f"body: %json {json.dumps(json.loads(text))}\n"
-        except ValueError as error:
+            body = {"json_schema": json.loads(text)}
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(f"{brief(text, 60)} is not JSON: {error}") from error
     else:
-        body = re.sub(r"^start\s*:", "body:", text, flags=re.MULTILINE)
-    space = '" " ' if leading else ""
+        body = {"lark_grammar": text}
     # Without forcing, all tokens that spell an allowed text are allowed, not the canonical ones.
-    options = "" if "%llguidance" in body else '%llguidance {"no_forcing": true}\n'
-    return f"{options}start: {space}body\n{body}"
+    start = f'%llguidance {{"no_forcing": true}}\nstart: {SPACE * leading}@body'
+    return json.dumps({"grammars": [{"lark_grammar": start}, {**body, "name": "body"}]})
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,13 +73,18 @@ class Tokens:
         return self.vocabulary.encode([text])[0]
 
 
-@lru_cache(4)
-def _tokenizer(vocabulary: Vocabulary, eos: int) -> Any:
-    """Return a vocabulary compiled by llguidance."""
+def _llguidance() -> Any:
     try:
         import llguidance
     except ImportError as error:
-        raise InvalidInput('grammars need llguidance: pip install "npad[grammar]"') from error
+        raise missing_library("grammars need llguidance", "grammar") from error
+    return llguidance
+
+
+@lru_cache(4)
+def _tokenizer(vocabulary: Vocabulary, eos: int) -> Any:
+    """Return a vocabulary compiled by llguidance."""
+    llguidance = _llguidance()
     wrapper = llguidance.TokenizerWrapper(Tokens(vocabulary, eos))
     return llguidance.LLTokenizer(wrapper, n_vocab=len(vocabulary), eos_token=eos)
 
@@ -128,15 +133,14 @@ class GrammarRule(Rule):
     capturable = False
 
     def __init__(self, grammar: str, vocabulary: Vocabulary, eos: int, label: str) -> None:
+        llguidance = _llguidance()
         self.tokenizer = _tokenizer(vocabulary, eos)
-        from llguidance import LLExecutor, LLMatcher
-
-        self.root = LLMatcher(self.tokenizer, grammar, log_level=0)
+        self.root = llguidance.LLMatcher(self.tokenizer, grammar, log_level=0)
         if self.root.is_error():
             reason = brief(self.root.get_error(), 300)
             raise InvalidInput(f"{label} is not a grammar that llguidance reads: {reason}")
-        self.executor, self.size, self.eos = LLExecutor(num_threads=1), len(vocabulary), eos
-        self._label = label
+        self.executor = llguidance.LLExecutor(num_threads=1)
+        self.size, self.eos, self._label = len(vocabulary), eos, label
 
     @property
     def label(self) -> str:
@@ -168,5 +172,8 @@ class GrammarRule(Rule):
         own = [(matchers.matchers[n], row) for row, n in enumerate(numbers) if n != ENDED]
         if own:
             fill_next_token_bitmask_par(self.executor, own, bits)
+        for matcher, row in own:
+            if matcher.is_error():  # then it allows the end of any text
+                bits[row] = 0
         allowed = np.unpackbits(bits.view(np.uint8), axis=1, count=self.size, bitorder="little")
         return torch.from_numpy(allowed == 0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from npad.validation import brief, counted, did_you_mean, ensure_choice
 
 Phrase = str | tuple[int, ...]  # a text, or its tokens
 CACHED = 16  # constraints whose automata are kept
+TABLES = 4  # forbidden phrases whose tables are kept: each may have a third of a gigabyte
 ENCODED = 1 << 14  # choices whose tokens are lists at a time: tokenizers take much memory for each
 FEW = 3  # phrases that messages list
 MAX_REQUIRED = 16  # phrases that an output must have: beams share their slots between them
@@ -44,13 +45,6 @@ class Context:
 
 class Constraint(ABC):
     """What every output must satisfy. `a & b` requires both."""
-
-    label: ClassVar[str]  # its name in specs
-
-    @classmethod
-    def of(cls, values: Sequence[str]) -> Constraint:
-        """Return the constraint of a spec, from the values in its brackets or in a file."""
-        return cls(tuple(values))  # type: ignore[call-arg]
 
     @abstractmethod
     def rules(self, eos: int, context: Context | None) -> list[Rule]:
@@ -97,13 +91,11 @@ class Prefix(Constraint):
         text: what all outputs begin with; or a tuple of tokens.
     """
 
-    label: ClassVar[str] = "prefix"
-
     text: Phrase
 
-    @classmethod
-    def of(cls, values: Sequence[str]) -> Prefix:
-        return cls("\n".join(values))
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str | tuple):
+            raise InvalidInput(f"a prefix must be a text or a tuple of tokens, not {self.text!r}")
 
     def rules(self, eos: int, context: Context | None) -> list[Rule]:
         return [prefix_rule([self.text], None if context is None else context.vocabulary)]
@@ -160,8 +152,6 @@ class Choices(Constraint):
         choices: texts, or tuples of tokens.
     """
 
-    label: ClassVar[str] = "choices"
-
     choices: tuple[Phrase, ...]
 
     def __post_init__(self) -> None:
@@ -187,8 +177,6 @@ class Without(Constraint):
             casing.
     """
 
-    label: ClassVar[str] = "without"
-
     phrases: tuple[Phrase, ...]
     exact: bool = False
 
@@ -202,17 +190,7 @@ class Without(Constraint):
         return f"without{'-exactly' * self.exact}({listed(self.phrases)})"
 
 
-class WithoutExactly(Without):
-    """The spec of `Without(…, exact=True)`."""
-
-    label: ClassVar[str] = "without-exactly"
-
-    @classmethod
-    def of(cls, values: Sequence[str]) -> Without:
-        return Without(tuple(values), exact=True)
-
-
-@lru_cache(CACHED)
+@lru_cache(TABLES)
 def _without_rule(constraint: Without, vocabulary: Vocabulary | None) -> Table:
     phrases: Any = constraint.phrases
     if isinstance(phrases[0], tuple):
@@ -233,8 +211,6 @@ class With(Constraint):
     Attributes:
         phrases: texts, or tuples of tokens.
     """
-
-    label: ClassVar[str] = "with"
 
     phrases: tuple[Phrase, ...]
 
@@ -260,8 +236,6 @@ class Terms(Constraint):
         pairs: the phrase of the source and that of the output.
     """
 
-    label: ClassVar[str] = "terms"
-
     pairs: tuple[tuple[str, str], ...]
 
     @classmethod
@@ -280,14 +254,29 @@ class Terms(Constraint):
         ensure_phrases(tuple(phrase for pair in self.pairs for phrase in pair), "terms")
 
     def required(self, source: str) -> tuple[str, ...]:
-        """Return the phrases that the output of a source must have."""
-        found = (target for term, target in self._patterns if term.search(source))
-        return tuple(dict.fromkeys(found))[:MAX_REQUIRED]
+        """Return the phrases that the output of a source must have.
+
+        A term counts only where it is not within a longer one: `phone` not in `cell phone`.
+        """
+        found = sorted(
+            (match.start(), -match.end(), target)
+            for term, target in self._patterns
+            for match in term.finditer(source)
+        )
+        required, longest = dict[str, None](), (0, 1)
+        for start, end, target in found:
+            if end < longest[1] or (start, end) == longest:
+                required[target], longest = None, (start, end)
+        return tuple(required)
 
     @cached_property
     def _patterns(self) -> list[tuple[re.Pattern[str], str]]:
-        terms = ((rf"(?<!\w){re.escape(term)}(?!\w)", target) for term, target in self.pairs)
-        return [(re.compile(term, re.IGNORECASE), target) for term, target in terms]
+        spaced = (
+            (r"\s+".join(map(re.escape, term.split())), target) for term, target in self.pairs
+        )
+        return [
+            (re.compile(rf"(?<!\w){term}(?!\w)", re.IGNORECASE), target) for term, target in spaced
+        ]
 
     def rules(self, eos: int, context: Context | None) -> list[Rule]:
         vocabulary = needed(None if context is None else context.vocabulary, "a term")
@@ -308,14 +297,8 @@ class Grammar(Constraint):
         kind: what the text is.
     """
 
-    label: ClassVar[str] = "lark"
-
     text: str
     kind: Literal["regex", "json-schema", "lark"] = "regex"
-
-    @classmethod
-    def of(cls, values: Sequence[str]) -> Grammar:
-        return Grammar("\n".join(values), cls.label)  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         ensure_choice("kind", self.kind, ("regex", "json-schema", "lark"))
@@ -328,18 +311,6 @@ class Grammar(Constraint):
 
     def __str__(self) -> str:
         return f"{self.kind}({shown(' '.join(self.text.split()))})"
-
-
-class Regex(Grammar):
-    """The spec of `Grammar(…, "regex")`."""
-
-    label: ClassVar[str] = "regex"
-
-
-class JsonSchema(Grammar):
-    """The spec of `Grammar(…, "json-schema")`."""
-
-    label: ClassVar[str] = "json-schema"
 
 
 @lru_cache(CACHED)
@@ -365,7 +336,7 @@ def written(phrases: Sequence[Phrase], vocabulary: Vocabulary | None) -> list[li
     """Return the tokens of phrases within an output."""
     if not phrases or isinstance(phrases[0], tuple):
         return [list(map(int, phrase)) for phrase in phrases]
-    return needed(vocabulary, "a phrase").within([str(phrase) for phrase in phrases])
+    return needed(vocabulary, "a phrase").within([str(phrase).strip() for phrase in phrases])
 
 
 def listed(phrases: Sequence[Phrase]) -> str:
@@ -380,7 +351,7 @@ def _choices_rule(constraint: Choices, eos: int, vocabulary: Vocabulary | None) 
     starts = range(0, len(choices), ENCODED)
     parts: Iterable[Any] = (choices[start : start + ENCODED] for start in starts)
     if isinstance(choices[0], str):
-        parts = map(needed(vocabulary, "a choice").encode, parts)
+        parts = map(needed(vocabulary, "a choice").tokens, parts)
     return Automaton(trie_of(parts, eos), ROOT, str(constraint), finishes=True, large=True)
 
 
@@ -422,18 +393,20 @@ def constrained(model: Any, constraint: Constraint | None, context: Context) -> 
     return Constrained(model, *rules) if rules else model
 
 
-CONSTRAINTS: dict[str, type[Constraint]] = {
-    kind.label: kind
-    for kind in (Prefix, Choices, Without, WithoutExactly, With, Terms, Grammar, Regex, JsonSchema)
+# By their names in specs, from the values in the brackets or the lines of a file.
+LISTS: dict[str, Callable[[Sequence[str]], Constraint]] = {
+    "choices": lambda texts: Choices(tuple(texts)),
+    "without": lambda texts: Without(tuple(texts)),
+    "without-exactly": lambda texts: Without(tuple(texts), exact=True),
+    "with": lambda texts: With(tuple(texts)),
+    "terms": Terms.of,
 }
-GRAMMARS = {"lark", "regex", "json-schema"}
-LISTS = (
-    "choices",
-    "without",
-    "without-exactly",
-    "with",
-    "terms",
-)  # those whose values are several texts
+GRAMMARS: dict[str, Callable[[Sequence[str]], Constraint]] = {
+    "lark": lambda lines: Grammar("\n".join(lines), "lark"),
+    "regex": lambda lines: Grammar("\n".join(lines), "regex"),
+    "json-schema": lambda lines: Grammar("\n".join(lines), "json-schema"),
+}
+CONSTRAINTS = {"prefix": lambda lines: Prefix("\n".join(lines)), **LISTS, **GRAMMARS}
 
 
 def constraint_named(name: str, values: Sequence[str]) -> Constraint:
@@ -445,4 +418,4 @@ def constraint_named(name: str, values: Sequence[str]) -> Constraint:
     if name not in CONSTRAINTS:
         rule = f"there is no constraint {name!r}; there are {', '.join(CONSTRAINTS)}"
         raise InvalidInput(rule + did_you_mean(name, CONSTRAINTS))
-    return CONSTRAINTS[name].of(values)
+    return CONSTRAINTS[name](values)

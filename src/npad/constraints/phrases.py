@@ -7,9 +7,11 @@ Required ones are followed token by token; beams reserve slots for prefixes that
 
 from __future__ import annotations
 
+import sys
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +28,7 @@ from npad.rows import IntArray
 
 BROKEN = -1  # where a transition leads that completes a forbidden phrase
 MAX_TABLE = 1 << 26  # entries of a table, states × tokens
+FORMS: tuple[Literal["NFC", "NFD"], ...] = ("NFC", "NFD")
 STATES_AT_A_TIME = 64  # of a table that is being built
 # First bytes of UTF-8 letters that are mostly punctuation: „ “ ” ’ – … « » and emoji.
 PUNCTUATION = {0xC2, 0xE2, 0xF0}
@@ -44,14 +47,21 @@ class Pattern:
     ends_word: bool = False  # only where a word ends
 
     @classmethod
-    def of_text(cls, text: str, exact: bool) -> Pattern:
-        """Return a phrase: exactly as it is, wherever; or whole words in any casing."""
+    def all_of(cls, text: str, exact: bool) -> list[Pattern]:
+        """Return a phrase: exactly as it is, wherever; or whole words in any casing.
+
+        Words are forbidden in both forms of Unicode, with letters composed or decomposed.
+        """
         if exact:
-            return cls(tuple(frozenset([tuple(letter.encode())]) for letter in text))
-        cases = ({letter, letter.lower(), letter.upper()} for letter in text)
-        letters = tuple(frozenset(tuple(case.encode()) for case in same) for same in cases)
-        begins, ends = (letter.isalnum() or letter == "_" for letter in (text[0], text[-1]))
-        return cls(letters, begins, ends)
+            return [cls(tuple(frozenset([tuple(letter.encode())]) for letter in text))]
+        text, patterns = text.strip(), []
+        composed = unicodedata.normalize("NFC", text)
+        begins, ends = (c.isalnum() or c == "_" for c in (composed[0], composed[-1]))
+        for form in sorted({text, *(unicodedata.normalize(name, text) for name in FORMS)}):
+            cases = ({letter, letter.lower(), letter.upper()} for letter in form)
+            letters = (frozenset(tuple(case.encode()) for case in same) for same in cases)
+            patterns.append(cls(tuple(letters), begins, ends))
+        return patterns
 
 
 class Item(NamedTuple):
@@ -72,19 +82,33 @@ class Memory(NamedTuple):
 class Matcher:
     """A deterministic automaton over units, bytes or tokens, that finds phrases.
 
+    Args:
+        patterns: the phrases.
+        in_bytes: whether units are bytes.
+        most: the states that it may have.
+
     Attributes:
         units: those that occur in a phrase; all others of a kind are one class.
         next: [states, classes], the next state, or `BROKEN`; the first state is 0.
         broken_by_end: [states], whether a phrase would be complete if the output ended.
+
+    Raises:
+        InvalidInput: it has more states.
     """
 
-    def __init__(self, patterns: Sequence[Pattern], in_bytes: bool) -> None:
+    def __init__(
+        self, patterns: Sequence[Pattern], in_bytes: bool, most: int = sys.maxsize
+    ) -> None:
         self.patterns, self.in_bytes = patterns, in_bytes
         spellings = (s for p in patterns for letter in p.letters for s in letter)
         self.units = sorted({unit for spelling in spellings for unit in spelling})
         # representatives of the units in no phrase: a letter, punctuation, the rest of a letter
         others = [self._other(range(256), kind) for kind in range(3)] if in_bytes else [-1]
         self.classes = [*self.units, *others]
+        self.begun = [
+            {unit: frozenset(self._begun(unit, in_word)) for unit in self.units}
+            for in_word in (False, True)
+        ]
         states, found = {Memory(frozenset(), False): 0}, [Memory(frozenset(), False)]
         rows: list[list[int]] = []
         while len(rows) < len(found):
@@ -96,6 +120,8 @@ class Matcher:
                     found.append(after)
                 row.append(BROKEN if after is None else states[after])
             rows.append(row)
+            if len(found) > most:
+                raise InvalidInput(f"its phrases need more than {most:,} states")
         self.next = np.array(rows, dtype=np.int32)
         ended = [any(self._complete(item) for item in state.items) for state in found]
         self.broken_by_end = np.array(ended)
@@ -119,20 +145,24 @@ class Matcher:
     def _after(self, state: Memory, unit: int) -> Memory | None:
         """Return the state after a unit; None if a phrase is complete."""
         kind = _kind(unit) if self.in_bytes else 0
-        items, in_word = set(state.items), state.in_word
-        if kind != REST:  # a letter begins
-            if kind == PLAIN and any(map(self._complete, items)):
-                return None
-            for number, pattern in enumerate(self.patterns):
-                if not (pattern.begins_word and in_word):
-                    items.add(Item(number, 0, ()))
-            in_word = kind == WORD
-        going = (item for item in items if not self._complete(item))
+        in_word = state.in_word
+        going = (item for item in state.items if not self._complete(item))
         after = frozenset(item for old in going for item in self._continued(old, unit))
+        if kind != REST:  # a letter begins
+            if kind == PLAIN and any(map(self._complete, state.items)):
+                return None
+            after |= self.begun[in_word].get(unit, frozenset())
+            in_word = kind == WORD
         for item in after:
             if self._complete(item) and not self.patterns[item.pattern].ends_word:
                 return None
         return Memory(after, in_word)
+
+    def _begun(self, unit: int, in_word: bool) -> Iterator[Item]:
+        """Yield the phrases that may begin with a unit."""
+        for number, pattern in enumerate(self.patterns):
+            if not (pattern.begins_word and in_word):
+                yield from self._continued(Item(number, 0, ()), unit)
 
     def _continued(self, item: Item, unit: int) -> Iterator[Item]:
         spellings = [item.rest]
@@ -156,11 +186,14 @@ def _kind(byte: int) -> int:
 
 def forbidding(phrases: Sequence[str], exact: bool, vocabulary: Vocabulary, label: str) -> Table:
     """Return the rule that forbids phrases, whatever tokens they are written in."""
-    matcher = Matcher([Pattern.of_text(phrase, exact) for phrase in phrases], in_bytes=True)
-    states, size = len(matcher.next), len(vocabulary)
-    if states * size > MAX_TABLE:
-        rule = f"needs {states:,} states × {size:,} tokens, and may have {MAX_TABLE:,} in all"
-        raise InvalidInput(f"{label} {rule}; give fewer or shorter phrases")
+    size = len(vocabulary)
+    try:
+        patterns = [pattern for phrase in phrases for pattern in Pattern.all_of(phrase, exact)]
+        matcher = Matcher(patterns, in_bytes=True, most=MAX_TABLE // size)
+    except InvalidInput as error:
+        rule = "give fewer or shorter phrases"
+        raise InvalidInput(f"{label} forbids too much: {error}; {rule}") from error
+    states = len(matcher.next)
     pieces, lengths = vocabulary.table
     longest_first = np.argsort(-lengths, kind="stable")
     classes, lengths = matcher.class_of(pieces)[longest_first], lengths[longest_first]
@@ -292,8 +325,12 @@ class PhraseProgress:
 
     @property
     def count(self) -> Tensor:
-        """[...], tokens of the phrases that have been written."""
-        return torch.where(self.done, self.lengths, self.matched).sum(-1)
+        """[...], tokens of the phrases that have been written, and of the one that has begun.
+
+        Of several that begin alike, one counts: otherwise writing it to its end would count less.
+        """
+        written = self.lengths.masked_fill(~self.done, 0).sum(-1)
+        return written + self.matched.masked_fill(self.done, 0).amax(-1)
 
     @property
     def wanted(self) -> Tensor:

@@ -9,7 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
+from npad.errors import InvalidInput
 from npad.rows import IntArray
+from npad.validation import brief
 
 SPACE = b" "
 MAX_HEALED = 8  # tokens at the end of a prefix that the model may write in other tokens
@@ -37,9 +39,21 @@ class Vocabulary:
         """Return the bytes of a text at the beginning of an output."""
         return SPACE * self.leading + text.encode()
 
+    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of texts that outputs begin with.
+
+        Raises:
+            InvalidInput: a token writes nothing, such as that of unknown letters.
+        """
+        found = self.encode(texts)
+        for text, tokens in zip(texts, found, strict=True):
+            if not all(map(self.pieces.__getitem__, tokens)):
+                raise InvalidInput(f"the model has no tokens for some letters of {brief(text)}")
+        return found
+
     def within(self, phrases: Sequence[str]) -> list[list[int]]:
         """Return the tokens of phrases after other words."""
-        return self.encode([phrase if self.leading else f" {phrase}" for phrase in phrases])
+        return self.tokens([phrase if self.leading else f" {phrase}" for phrase in phrases])
 
     def split(self, text: str) -> tuple[list[int], bytes]:
         """Return the tokens of a prefix before its last word, and the bytes of the rest.
@@ -47,7 +61,7 @@ class Vocabulary:
         The model may write the rest in other tokens: `Com` as the beginning of `Computer`. It is
         empty where the tokens do not write the text as it is, as with a normalising tokenizer.
         """
-        (tokens,) = self.encode([text])
+        (tokens,) = self.tokens([text])
         pieces = [self.pieces[token] for token in tokens]
         if b"".join(pieces) != self.spelled(text):
             return tokens, b""

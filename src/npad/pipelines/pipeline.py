@@ -419,7 +419,7 @@ def with_prefixes(sources: list[Any], prefixes: Sequence[str], medium: str) -> l
     """Return sources with the text that the output of each begins with."""
     rule = f"one text per {medium}, {len(sources)} in all"
     texts = as_list("prefixes", prefixes, rule)
-    if len(texts) != len(sources):
+    if len(texts) != len(sources) or not all(isinstance(text, str) for text in texts):
         raise InvalidInput(f"prefixes must be {rule}, not {brief(prefixes)}")
     return [Prefixed(*pair) for pair in zip(sources, texts, strict=True)]
 
@@ -567,6 +567,10 @@ class Run:
         pieces = self.pipeline._read(source.source, number)
         for piece in pieces[:1]:
             piece.prefix = source.prefix
+            try:
+                self.pipeline.constrained([piece.content], [piece.prefix], None)
+            except InvalidInput as error:
+                piece.outcome = error
         return pieces
 
     def encode(self, pieces: list[Piece]) -> EncodedBatch | None:

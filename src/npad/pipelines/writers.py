@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from npad.hypotheses import Hypothesis
 from npad.pipelines.outputs import Output, Segment
 from npad.validation import printable
 
@@ -137,7 +138,13 @@ def _record(candidate: Output) -> dict[str, Any]:
         "noisy_log_prob": hypothesis.noisy_log_prob,
         "chain": hypothesis.chain,
         "finished": hypothesis.finished,
+        **lacking(hypothesis),
     }
+
+
+def lacking(hypothesis: Hypothesis) -> dict[str, Any]:
+    """Return what marks a hypothesis that lacks a phrase which a constraint requires."""
+    return {} if hypothesis.met else {"met": False}
 
 
 def _distinct(output: Output, nbest: int) -> list[Output]:

@@ -20,9 +20,8 @@ from npad.engine.memory import RowBudget
 from npad.errors import InvalidInput, ModelError
 from npad.hypotheses import Hypotheses
 from npad.model import Capabilities, Model
-from npad.rescoring.by_prefix import read_by_prefix
 from npad.rescoring.plan import Rectangle, rectangles, spans
-from npad.rescoring.teacher_forcing import read_forced, read_stepwise
+from npad.rescoring.teacher_forcing import read_by_prefix, read_forced, read_stepwise
 from npad.rows import IntArray, descending, take
 
 

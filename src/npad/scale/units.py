@@ -26,9 +26,10 @@ Chains = tuple[int, int]  # [start, stop) of NPAD's chains
 
 @dataclass(frozen=True)
 class Failed:
-    """A text that has no translation, and why."""
+    """A text that has no translation, and why; other chains may satisfy its constraint."""
 
     reason: str
+    unsatisfied: bool = False
 
 
 Outcome = Output | Failed
@@ -226,7 +227,8 @@ def named_signature(decoding: Decoding, model: str) -> str:
 def _merge_chains(found: Sequence[Outcome], whole: Decoding, model: str) -> Outcome:
     """Merge the candidates that the chain ranges of one text found."""
     candidates: list[Output] = []
-    for outcome in found:
+    others = [o for o in found if not (isinstance(o, Failed) and o.unsatisfied)]
+    for outcome in others or found:
         if isinstance(outcome, Failed):
             return outcome
         candidates += [replace(outcome, alternatives=()), *outcome.alternatives]

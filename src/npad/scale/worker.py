@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from npad.engine.cost import count_calls
-from npad.errors import InvalidInput, MemoryWarning, NpadError, OutOfMemory
+from npad.errors import InvalidInput, MemoryWarning, NpadError, OutOfMemory, Unsatisfied
 from npad.model import name_of
 from npad.pipelines.loading import load
 from npad.pipelines.names import ModelReference
@@ -157,7 +157,9 @@ class Worker:
             return []
         try:
             return [
-                Failed(str(outcome)) if isinstance(outcome, InvalidInput) else outcome
+                Failed(str(outcome), isinstance(outcome, Unsatisfied))
+                if isinstance(outcome, InvalidInput)
+                else outcome
                 for outcome in self.translator.run(texts, decoding, len(texts), skip=True)
             ]
         except MemoryError:

@@ -17,7 +17,7 @@ from npad.engine.next_token import Prediction
 from npad.errors import InvalidInput
 from npad.hypotheses import Hypotheses
 from npad.model import Model
-from npad.rows import Problems, descending, rows_from
+from npad.rows import Problems, descending, places_among_equals, rows_from
 from npad.search.decoder import Decoder
 from npad.search.history import History
 from npad.search.loop import run
@@ -252,10 +252,8 @@ class BeamFrontier:
         order = descending(self.rank(children).flatten(1))
         banks = counts.gather(1, order)
         possible = children.flatten(1).gather(1, order) > -torch.inf
-        same = (banks[:, :, None] == banks[:, None, :]) & possible[:, None, :]
-        turns = same.tril(-1).sum(-1)  # better children in the same bank
-        last = turns.amax() + 1
-        turns = torch.where(possible, turns, last)
+        turns = places_among_equals(torch.where(possible, banks, -1))  # better ones in the bank
+        turns = torch.where(possible, turns, turns.shape[1])
         by_turn = descending(-turns * (banks.amax() + 1) + banks)
         met = counts == progress.lengths.sum(-1)[:, :1]
         return self._chosen(children, tokens.clamp(min=0), order.gather(1, by_turn), met)

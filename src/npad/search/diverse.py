@@ -26,6 +26,7 @@ class Diverse(Decoder):
 
     example: ClassVar[str] = "--width 10 --eta 0.1"
     page: ClassVar[str] = "decoding.md#diverse-decoding"
+    compares_prefixes: ClassVar[bool] = True
 
     width: int = field(
         default=5, metadata={"help": "hypotheses kept at each step", "title": "{}", "minimum": 1}

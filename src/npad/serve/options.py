@@ -106,8 +106,8 @@ def constraint_for(given: Mapping[str, Any] | None, limits: Limits) -> Constrain
     """
     constraint: Constraint | None = None
     for name, value in (given or {}).items():
-        if isinstance(value, dict):
-            value = [f"{source}\t{target}" for source, target in value.items()]
+        if isinstance(value, dict) and all(isinstance(x, str) for x in value.values()):
+            value = ["\t".join(pair) for pair in value.items()]
         texts = value if isinstance(value, list) else [value]
         most = limits.choices if name == "choices" else limits.phrases
         if not all(isinstance(text, str) for text in texts) or len(texts) > most:

@@ -25,6 +25,7 @@ from npad.model import Model, covers
 from npad.noise.noisy import Perturbation
 from npad.noise.random import Keys, stable_hash
 from npad.pipelines.pipeline import Prefixed, beginning_with
+from npad.pipelines.writers import lacking
 from npad.search.npad import NPAD
 from npad.search.observing import Progress, observed_by
 from npad.search.request import Decoding
@@ -126,6 +127,7 @@ class Stream(ABC):
             "tokens": self.model.pieces(hypothesis.tokens),
             "log_prob": finite(hypothesis.log_prob),
             "finished": hypothesis.finished,
+            **lacking(hypothesis),
         }
 
     def ensure_found(self, hypotheses: list[Hypothesis]) -> None:
@@ -219,7 +221,7 @@ class ChainStream(Stream):
         for _, (found,) in source.rounds(self.decoder, self.end, growing, distinct=False):
             self.end_range(found)
             self.round += 1
-        ranked = self.decoder.merge(self.candidates) if self.candidates else []
+        ranked = self.decoder.merge(self.candidates)
         self.ensure_found(ranked)
         self.note_best(ranked[0])
         for candidate in self.candidates:

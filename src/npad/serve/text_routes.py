@@ -13,6 +13,7 @@ from npad.errors import InvalidInput
 from npad.hypotheses import Hypothesis
 from npad.pipelines.outputs import Output
 from npad.pipelines.pipeline import Prefixed, with_prefixes
+from npad.pipelines.writers import lacking
 from npad.serve.bodies import ANY_TEXT, MODEL, TEXT, TEXTS, texts_of
 from npad.serve.decoding import ServedOutput, decode_request, finite, read_tokens
 from npad.serve.events import EventStream
@@ -85,6 +86,7 @@ def _decoded(served: ServedOutput) -> dict[str, Any]:
         "log_prob": finite(best.log_prob),
         **trust_in(served.output),
         "finished": best.finished,
+        **lacking(best),
         "proven": best.proven,
         "hypotheses": [
             {
@@ -94,6 +96,7 @@ def _decoded(served: ServedOutput) -> dict[str, Any]:
                 "finished": output.hypothesis.finished,
                 "chain": output.hypothesis.chain,
                 "noisy_log_prob": finite(output.hypothesis.noisy_log_prob),
+                **lacking(output.hypothesis),
             }
             for output, pieces in zip(listed, served.pieces, strict=False)
         ],

@@ -40,9 +40,8 @@ except ImportError as error:
 
 from npad.models.huggingface.constraints import merge_ends
 from npad.models.huggingface.direct import DirectDecoder, DirectState, PromptedDecoder
-from npad.models.huggingface.hooks import Spread, float32_logits, noise_hooks
 from npad.models.huggingface.inputs import Inputs as Inputs
-from npad.models.huggingface.parts import Parts, Source
+from npad.models.huggingface.parts import Parts, Source, Spread, float32_logits, noise_hooks
 from npad.models.huggingface.shared_attention import replaceable, sharing
 from npad.models.huggingface.states import CachedState, FixedState
 from npad.models.int8 import ALL_INT8, Int8Linear, ensure_int8, int8_of, quantise
