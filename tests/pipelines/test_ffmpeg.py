@@ -85,8 +85,9 @@ def test_plain_wav_needs_no_ffmpeg_and_wav_of_floats_does(talk, install, tmp_pat
     [
         (
             "sys.exit('one\\ntwo: not sound\\n')",
-            "not a recording that ffmpeg can read: two: not sound",
+            "not a recording that ffmpeg can read: two: not sound$",
         ),
+        ("sys.exit('no')", "not a recording that ffmpeg can read: no$"),
         ("sys.exit(1)", "not a recording that ffmpeg can read: it has no sound"),
         ("pass", "not a recording that ffmpeg can read: it has no sound"),
         ("os.write(1, b'RIFFxxxxWAVE')", "talk.mp3 is not a WAV file"),

@@ -35,8 +35,16 @@ def stores(tmp_path_factory):
 
 
 def build(folder, task, **sizes) -> Store:
-    files = corpus(folder, task, **sizes)
-    return prepare(folder / "store", **files, task=task, vocabulary=280, features=FEATURES[task])
+    files, reported = corpus(folder, task, **sizes), []
+    options = {
+        "vocabulary": 280,
+        "features": FEATURES[task],
+        "progress": lambda *x: reported.append(x),
+    }
+    store = prepare(folder / "store", **files, task=task, **options)
+    source, count = store.kind.source, len(np.unique(store.train.source.items))
+    assert reported[:count] == [(f"reading {source}s", n + 1, count) for n in range(count)]
+    return store
 
 
 def unseen(task):
@@ -160,10 +168,14 @@ def test_a_picture_may_have_any_number_of_texts(tmp_path):
         "long": 1,
         "tokens": [9, store.train.target.ends[-1]],
     }
-    assert store.valid is None
+    assert (store.valid, store.about["joint"]) == (None, False)
+    (dog,) = store.subwords[1].encode(["a dog"])
+    how = {"max_length": len(dog), "tokenizer": store.folder / "target.tokenizer.json"}
+    again = write_store(str(tmp_path / "again"), task, {"train": items[:1]}, **how)
+    assert again.about["splits"]["train"]["tokens"][1] == len(dog)
     source = store.train.source
     assert isinstance(source, Pictures)
-    assert source.items.tolist() == [0, 2]
+    assert (source.items.tolist(), source.positions.tolist()) == ([0, 2], [4, 4])
     assert source.read(np.array([1]), 1, 0)[0].unique().tolist() == [2]
 
 

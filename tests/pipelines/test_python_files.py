@@ -33,6 +33,11 @@ def nothing_stays(monkeypatch):
             del sys.modules[name]
 
 
+def test_a_package_may_bring_a_model(monkeypatch):
+    monkeypatch.setattr("npad.plugins.installed", lambda group: {"brought": group})
+    assert ModelReference.parse("brought").python == "npad.models"
+
+
 FILE = '''
 from __future__ import annotations
 

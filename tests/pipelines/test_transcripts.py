@@ -67,3 +67,5 @@ def test_a_served_model_writes_its_own_times(whisper):
     timed = heard.with_timestamps()
     assert timed.timestamps == load_as(Transcriber, f"hf:{whisper}", timestamps=True).timestamps
     assert timed.with_timestamps() is timed
+    quick = load_as(Transcriber, f"hf:{whisper}", precision="bfloat16")
+    assert quick.timed.model.name == quick.model.name == f"{heard.model.name}+bfloat16"

@@ -244,6 +244,14 @@ def test_languages_are_those_of_the_models(client):
     ]
 
 
+def test_a_language_that_is_only_written_has_no_targets():
+    translator = replace(toy_model().text, languages=("de", "xx"))
+    with serving(serve("a", translator, Limits()), serve("b", translator, Limits())) as client:
+        german, other = client.get("/languages").json
+    assert german == {"code": "de", "name": "German", "targets": ["xx"]}
+    assert other == {"code": "xx", "name": "xx", "targets": []}
+
+
 def test_models_list_their_options(client):
     shipped, toy = client.get("/v1/models").json["data"]
     assert (shipped["id"], toy["id"]) == ("en-de", "toy")
@@ -281,6 +289,7 @@ def test_metrics_count_what_was_answered(client):
     assert counted["npad_model_calls_total", "search", "toy"] >= 2
     assert counted["npad_batches_total", "toy"] == counted["npad_batched_requests_total", "toy"] > 0
     assert counted["npad_queue_length", "toy"] == 0
+    assert counted["npad_request_seconds_sum", "/v1/decode"] < 600
     assert counted["process_resident_memory_bytes",] > 1e7
     count = counted["npad_request_seconds_count", "/v1/decode"]
     assert counted["npad_request_seconds_bucket", "+Inf", "/v1/decode"] == count
