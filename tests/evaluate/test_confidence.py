@@ -177,6 +177,7 @@ def test_the_chosen_signal_reads_the_list_of_its_decoder_alone(model):
             ended = [c for c in candidates if c.hypothesis.finished] or candidates
             expected = FIT.chosen(Posterior()(candidates[0], ended))
         assert (output.signal, output.confidence) == (signal, pytest.approx(expected))
+    assert (FIT.shown, replace(FIT, chosen=None).shown) == (FIT.chosen, FIT.plain)
     assert listing_of(NPAD(seed=4)) == spec(NPAD()) != listing_of(NPAD(chains=3))
 
 
@@ -189,6 +190,9 @@ def test_a_file_of_the_first_format_is_read(model):
     read = Confidence.read(model, "w")
     assert (read.plain, read.chosen) == (SignalMap(PLAIN, (-2.0, -1.0), (10.0, 20.0)), None)
     assert (read.measure, read.sentences, read.auroc) == ("chrf", 9, None)
+    (model / FILE).write_text(json.dumps(seal(old | {"format": 3})))
+    with pytest.raises(StorageError, match=r"is of format 3 and this npad .* reads 2; remove it"):
+        Confidence.read(model, "w")
 
 
 @pytest.mark.parametrize(

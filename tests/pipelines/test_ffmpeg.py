@@ -102,6 +102,13 @@ def test_what_ffmpeg_cannot_do_is_one_line(talk, install, body, message, monkeyp
         sound.read(talk, 8000)
 
 
+def test_an_ffmpeg_that_does_not_start_is_one_line(talk, install, tmp_path):
+    install()
+    (tmp_path / "bin/ffmpeg").write_text("#!/nowhere")
+    with pytest.raises(InvalidInput, match=r"^ffmpeg cannot be run: No such file or directory$"):
+        sound.read(talk, 8000)
+
+
 def test_a_long_recording_is_refused(talk, install):
     install()
     with pytest.raises(InvalidInput, match=r"talk\.mp3 has 0 seconds; at most 0\.1 are"):

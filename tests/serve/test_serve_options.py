@@ -86,6 +86,15 @@ def test_options_that_break_a_rule_are_refused(options, message):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("selector", "most"), [("most-probable", 1024), ("mbr", 256), ("model-mbr", 256)]
+)
+def test_so_many_rows_are_allowed(selector, most):
+    decoder_of({"chains": most, "selector": selector})
+    with pytest.raises(InvalidInput, match=f"must be at most {most:,}"):
+        decoder_of({"chains": most + 1, "selector": selector})
+
+
 def test_parts_are_resolved_by_name():
     asked = {"selector": "mbr", "inner": "beam(width=3)", "schedule": "cosine(steps=9)"}
     values = resolved(*decoding_for(MODEL, asked, LIMITS))

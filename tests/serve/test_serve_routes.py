@@ -252,6 +252,16 @@ def test_a_language_that_is_only_written_has_no_targets():
     assert other == {"code": "xx", "name": "xx", "targets": []}
 
 
+def test_what_a_model_or_a_route_does_not_do_is_refused(client):
+    with serving(serve("mute", replace(toy_model().text, tokenise=None), Limits())) as mute:
+        answer = mute.post("/v1/score", {"text": "danke", "target": "thanks"})
+    assert (answer.status, answer.error.partition(":")[0]) == (400, "mute cannot score texts")
+    asked = "text=danke&model=toy&min_confidence=5&fallback_decoder=beam"
+    assert "without fallback_decoder" in client.get(f"/v1/decode/stream?{asked}").error
+    with pytest.raises(InvalidInput, match="eye reads pictures, for which the server has no route"):
+        serve("eye", SimpleNamespace(medium="picture"), Limits())
+
+
 def test_models_list_their_options(client):
     shipped, toy = client.get("/v1/models").json["data"]
     assert (shipped["id"], toy["id"]) == ("en-de", "toy")
@@ -268,6 +278,7 @@ def test_openapi_describes_every_operation_and_option(client):
     assert document["openapi"].startswith("3.")
     described = {(m.upper(), path) for path, ms in document["paths"].items() for m in ms}
     assert described == {(known.method, known.path) for known in OPERATIONS}
+    assert all(known["summary"] for known in document["paths"]["/languages"].values())
     body = document["paths"]["/v1/decode"]["post"]["requestBody"]["content"]["application/json"]
     properties = body["schema"]["properties"]
     assert set(option_names()) <= set(properties)

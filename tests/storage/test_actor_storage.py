@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -85,6 +86,13 @@ def test_damage_and_another_models_actor_are_named(with_actor):
         npad.load(folder)
     with pytest.raises(StorageError, match="trained for other weights"):
         install_actor(folder, folder)
+    save_actor(folder, actor, model_checksum(folder), {"update": 3})
+    kept = about.read_bytes(), weights.read_bytes()
+    other = shutil.copytree(
+        folder, folder.with_name("other"), ignore=lambda *_: [about.name, weights.name]
+    )
+    install_actor(folder, other)
+    assert kept == tuple((other / path.name).read_bytes() for path in (about, weights))
     about.unlink()
     assert getattr(npad.load(folder).model, "actor") is None  # noqa: B009
     assert read_actor(folder) is None

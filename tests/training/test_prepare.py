@@ -320,6 +320,9 @@ def test_a_file_is_mapped_as_a_vector(tmp_path, count):
     (tmp_path / "file").write_bytes(np.arange(count, dtype=np.int32).tobytes())
     vector = mapped(tmp_path / "file", "int32")
     assert (vector.tolist(), vector.dtype) == (list(range(count)), np.int32)
+    (tmp_path / "file").write_bytes(b"123")
+    with pytest.raises(StorageError, match=r"cannot read .*file: Size of available data"):
+        mapped(tmp_path / "file", "int32")
 
 
 @pytest.mark.parametrize(
