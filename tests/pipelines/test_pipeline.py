@@ -222,7 +222,7 @@ def test_a_line_has_its_prefix_from_another_file_or_after_a_tab():
     assert prefixed(None, False)("x\ty") == "x\ty"
     assert [*map(prefixed(None, True), ("x\ty\tz", "x"))] == [Prefixed("x", "y\tz"), "x"]
     assert [text_of("x"), text_of(Prefixed("y", "b"))] == ["x", "y"]
-    assert Piece("x") == Piece("x", 0, 1, False, 0.0, 0.0, None, False, None, "")
+    assert vars(Piece("x")) == vars(Piece("x", 0, 1, False, 0.0, 0.0, None, False, None, ""))
     assert with_prefixes(["x"], ["b"], "text") == [Prefixed("x", "b")]
     with pytest.raises(InvalidInput, match=r"prefixes must be one text per text, 2 in all, not \["):
         with_prefixes(["x", "y"], ["b"], "text")

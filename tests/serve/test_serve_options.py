@@ -26,6 +26,7 @@ NESTED = [
     {"sigma": [0, 0.5], "chains": 2, "schedule": "cosine(steps=9)", "relative": True},
     {"decoder": "best-of", "decoders": ["greedy", "beam(width=2)"]},
     {"inner": "epsilon(samples=2)", "chains": 3, "seed": 7},
+    {"inner": "sampling(samples=2,seed=3)", "chains": 3, "seed": 7},
     {"min_confidence": 60, "nbest": 3},
 ]
 
