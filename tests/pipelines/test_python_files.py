@@ -52,15 +52,6 @@ def test_a_file_must_have_the_name_of_a_python_file(tmp_path):
         PythonName(tmp_path / "my.txt", "make").call(refuse)
 
 
-def test_a_language_is_a_code_and_a_speech_models():
-    for language, rule in (
-        (3, "language must be a code, such as 'de', or None, not 3"),
-        ("de", "toy has one"),
-    ):
-        with pytest.raises(InvalidInput, match=rule):
-            library.load("toy", language=language)
-
-
 @pytest.mark.parametrize("name", ["toy", "chat:{}"])
 def test_a_confidence_is_kept_in_a_folder_of_a_model(tmp_path, name):
     for file in ("a.safetensors", "b.bin.gz", "c.txt"):
