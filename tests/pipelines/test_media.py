@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,8 +43,9 @@ def build(folder, task, **sizes) -> Store:
         "progress": lambda *x: reported.append(x),
     }
     store = prepare(folder / "store", **files, task=task, **options)
-    source, count = store.kind.source, len(np.unique(store.train.source.items))
-    assert reported[:count] == [(f"reading {source}s", n + 1, count) for n in range(count)]
+    source: Any = store.train.source
+    task, count = f"reading {store.kind.source}s", len(np.unique(source.items))
+    assert reported[:count] == [(task, number, count) for number in range(1, count + 1)]
     return store
 
 
