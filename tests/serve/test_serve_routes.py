@@ -152,6 +152,7 @@ def test_decode_and_stream_answer_what_the_library_does(client, options):
     with npad.count_calls() as calls:
         (expected,) = translator.translate([text], decoder)
     assert content["signature"] == expected.signature
+    assert 0 <= content["seconds"] < 600
     assert result["text"] == expected.text
     assert math.isclose(result["log_prob"], expected.log_prob, rel_tol=1e-5)
     assert result["proven"] == expected.hypothesis.proven

@@ -88,6 +88,7 @@ def test_events_keep_their_contract(client, model):
     else:
         assert len(best["attention"]) == len(best["tokens"]) + best["finished"]
         assert all(len(weights) == len(start["source"]) for weights in best["attention"])
+        assert all(w == round(w, 4) for weights in best["attention"] for w in weights)
         assert all(abs(sum(weights) - 1) < 0.01 for weights in best["attention"])
 
 

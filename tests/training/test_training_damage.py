@@ -31,8 +31,9 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path, store, name):
 
 def test_a_run_begins_with_the_weights_of_its_seed(tmp_path, store):
     for number in range(3):
-        torch.manual_seed(number)
+        state = torch.manual_seed(number).get_state()
         train(tmp_path / f"{number}", store, replace(SHORT, updates=1, seed=number // 2))
+        assert torch.equal(torch.get_rng_state(), state)  # of the caller
     first, second, other = (weights(tmp_path / f"{number}") for number in range(3))
     assert first == second != other
 
