@@ -24,6 +24,7 @@ from npad.evaluate.risk import calibration_error, rank_correlation
 from npad.scale.worker import fingerprint
 from npad.search.request import Decoding
 from npad.signals import Alternative, Posterior, log_prob_per_token
+from npad.specs import spec
 from npad.storage import checkpoint
 from npad.storage.confidence import FILE, PLAIN, Confidence, SignalMap, listing_of
 from npad.storage.regular import seal
@@ -176,7 +177,8 @@ def test_the_chosen_signal_reads_the_list_of_its_decoder_alone(model):
             ended = [c for c in candidates if c.hypothesis.finished] or candidates
             expected = FIT.chosen(Posterior()(candidates[0], ended))
         assert (output.signal, output.confidence) == (signal, pytest.approx(expected))
-    assert listing_of(NPAD(seed=4)) == listing_of(NPAD()) != listing_of(NPAD(chains=3))
+    assert (FIT.shown, replace(FIT, chosen=None).shown) == (FIT.chosen, FIT.plain)
+    assert listing_of(NPAD(seed=4)) == spec(NPAD()) != listing_of(NPAD(chains=3))
 
 
 def test_a_file_of_the_first_format_is_read(model):
@@ -188,6 +190,9 @@ def test_a_file_of_the_first_format_is_read(model):
     read = Confidence.read(model, "w")
     assert (read.plain, read.chosen) == (SignalMap(PLAIN, (-2.0, -1.0), (10.0, 20.0)), None)
     assert (read.measure, read.sentences, read.auroc) == ("chrf", 9, None)
+    (model / FILE).write_text(json.dumps(seal(old | {"format": 3})))
+    with pytest.raises(StorageError, match=r"is of format 3 and this npad .* reads 2; remove it"):
+        Confidence.read(model, "w")
 
 
 @pytest.mark.parametrize(
@@ -214,6 +219,7 @@ def model(tmp_path):
 def test_a_confidence_is_read_with_its_model(model):
     translator = npad.load(model)
     assert translator.confidence == FIT
+    assert json.loads((model / FILE).read_text())["format"] == 2  # which later versions read
     translation = translator.translate(["a b"], Beam(4, nbest=2), max_length=5)[0]
     assert translation.confidence == FIT(translation.hypothesis)
     assert translation.alternatives[0].confidence is None  # it holds for best outputs alone
@@ -223,7 +229,7 @@ def test_a_confidence_is_read_with_its_model(model):
 
 
 def test_quality_may_be_as_low_as_0_and_as_high_as_100(model):
-    extreme = replace(FIT, plain=SignalMap(PLAIN, (-2.0, -1.0, -0.5), (0.0, 0.5, 100.0)))
+    extreme = replace(FIT, plain=SignalMap(PLAIN, (-2.0, -1.0, -0.5), (0.0, 0.0, 100.0)))
     extreme.write(model, "w")
     assert Confidence.read(model, "w") == extreme
 
@@ -257,10 +263,11 @@ def test_a_damaged_confidence_is_refused_or_the_same(model, tmp_path):
             "'plain' has 'expected' that fall",
         ),
         ({"plain": SignalMap(PLAIN, (-2, -1, 0), (10, 30))}, "two lists that differ in length"),
-        ({"plain": SignalMap(PLAIN, (-2, -1), (10, 101))}, "a quality outside 0 to 100"),
+        ({"plain": SignalMap(PLAIN, (-2, -1, 0), (10, 20, 101))}, "a quality outside 0 to 100"),
         ({"chosen": SignalMap("posterior", (0, 1), (-1, 9))}, "'chosen' expects a quality outside"),
         ({"plain": SignalMap(PLAIN, (), ())}, "needs a list of numbers as 'values'"),
-        ({"plain": SignalMap(PLAIN, (-np.inf,), (1,))}, "needs a list of numbers as 'values'"),
+        ({"plain": SignalMap(PLAIN, (-np.inf, 0), (1, 2))}, "needs a list of numbers as 'values'"),
+        ({"error": True}, "'error' must be a number"),
         ({"chosen": SignalMap("mood", (0,), (1,))}, "signal that this npad does not know: signal"),
         ({"plain": None}, "'plain' must have a signal, values and expected quality"),
         ({"auroc": "high"}, "'auroc' must be a number"),

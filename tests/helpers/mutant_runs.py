@@ -21,6 +21,7 @@ from typing import Any
 import mutations
 from mutations import Mutant
 
+TRAINED = "reversal"  # the folder of the fixture `corpus`
 MEMORY = 16 << 30  # bytes of address space, so that a mutant cannot use up the machine's
 
 
@@ -111,6 +112,9 @@ def run_tests(mutant: Mutant, folder: Path, durations: dict[str, float], limit: 
     import coverage
     import pytest
 
+    os.environ["PYTEST_XDIST_WORKER"] = "of its own"  # so that `runs.once` fills folder / name
+    if mutant.old and kept_model().exists():
+        shutil.copytree(kept_model(), folder / TRAINED)
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--rootdir=.", "-W"]
     options += ["ignore::pytest.PytestAssertRewriteWarning", f"--basetemp={folder}/tmp"]
     if mutant.old:
@@ -127,7 +131,19 @@ def run_tests(mutant: Mutant, folder: Path, durations: dict[str, float], limit: 
         module: data.contexts_by_lineno(str(mutations.SOURCE / module)) for module in modules
     }
     (folder / "reached").write_text(json.dumps(reached))
+    if code == 0 and (folder / TRAINED).exists():
+        with suppress(OSError):  # another process was faster
+            (folder / TRAINED).rename(kept_model())
     return code
+
+
+def kept_model() -> Path:
+    """Return where the model of the fixture `corpus` is kept; to train it takes seconds.
+
+    `npad` trains it as a process of its own, which has no hook, so that it is that of no mutant.
+    """
+    sources = b"\0".join(path.read_bytes() for path in sorted(mutations.SOURCE.rglob("*.py")))
+    return mutations.ROOT / f"build/trained-{hashlib.sha256(sources).hexdigest()[:16]}"
 
 
 def modules_of(control: Mutant) -> list[str]:

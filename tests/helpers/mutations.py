@@ -196,7 +196,7 @@ def visited(
         return
     if isinstance(node, ast.keyword) and node.arg in SKIPPED_KEYWORDS:
         return
-    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         scope = f"{scope}.{node.name}".lstrip(".")
         returns = getattr(node, "returns", None)
         boolean = isinstance(returns, ast.Name) and returns.id == "bool"
@@ -209,7 +209,7 @@ def visited(
         return
     for name, value in ast.iter_fields(node):
         if name not in SKIPPED_FIELDS:
-            inside = name == "body" and isinstance(node, ast.FunctionDef)
+            inside = name == "body" and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
                     within = range(0) if inside else lines

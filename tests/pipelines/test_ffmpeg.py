@@ -85,8 +85,9 @@ def test_plain_wav_needs_no_ffmpeg_and_wav_of_floats_does(talk, install, tmp_pat
     [
         (
             "sys.exit('one\\ntwo: not sound\\n')",
-            "not a recording that ffmpeg can read: two: not sound",
+            "not a recording that ffmpeg can read: two: not sound$",
         ),
+        ("sys.exit('no')", "not a recording that ffmpeg can read: no$"),
         ("sys.exit(1)", "not a recording that ffmpeg can read: it has no sound"),
         ("pass", "not a recording that ffmpeg can read: it has no sound"),
         ("os.write(1, b'RIFFxxxxWAVE')", "talk.mp3 is not a WAV file"),
@@ -98,6 +99,13 @@ def test_what_ffmpeg_cannot_do_is_one_line(talk, install, body, message, monkeyp
     install(body)
     monkeypatch.setattr(ffmpeg, "SECONDS", 0.5 if "sleep" in body else 60)
     with pytest.raises(InvalidInput, match=message):
+        sound.read(talk, 8000)
+
+
+def test_an_ffmpeg_that_does_not_start_is_one_line(talk, install, tmp_path):
+    install()
+    (tmp_path / "bin/ffmpeg").write_text("#!/nowhere")
+    with pytest.raises(InvalidInput, match=r"^ffmpeg cannot be run: No such file or directory$"):
         sound.read(talk, 8000)
 
 

@@ -100,6 +100,7 @@ def test_alternatives_are_those_of_a_single_window():
     short, long = transcriber().stream(noises(1, 5), Beam(3, nbest=3))
     assert len(short.windows) == 1
     assert len(short.alternatives) == 2
+    assert short.hypothesis is short.windows[0].output.hypothesis
     assert len(long.windows) > 1
     assert long.alternatives == ()
 

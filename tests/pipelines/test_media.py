@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,8 +36,17 @@ def stores(tmp_path_factory):
 
 
 def build(folder, task, **sizes) -> Store:
-    files = corpus(folder, task, **sizes)
-    return prepare(folder / "store", **files, task=task, vocabulary=280, features=FEATURES[task])
+    files, reported = corpus(folder, task, **sizes), []
+    options = {
+        "vocabulary": 280,
+        "features": FEATURES[task],
+        "progress": lambda *x: reported.append(x),
+    }
+    store = prepare(folder / "store", **files, task=task, **options)
+    source: Any = store.train.source
+    task, count = f"reading {store.kind.source}s", len(np.unique(source.items))
+    assert reported[:count] == [(task, number, count) for number in range(1, count + 1)]
+    return store
 
 
 def unseen(task):
@@ -160,10 +170,14 @@ def test_a_picture_may_have_any_number_of_texts(tmp_path):
         "long": 1,
         "tokens": [9, store.train.target.ends[-1]],
     }
-    assert store.valid is None
+    assert (store.valid, store.about["joint"]) == (None, False)
+    (dog,) = store.subwords[1].encode(["a dog"])
+    how = {"max_length": len(dog), "tokenizer": store.folder / "target.tokenizer.json"}
+    again = write_store(str(tmp_path / "again"), task, {"train": items[:1]}, **how)
+    assert again.about["splits"]["train"]["tokens"][1] == len(dog)
     source = store.train.source
     assert isinstance(source, Pictures)
-    assert source.items.tolist() == [0, 2]
+    assert (source.items.tolist(), source.positions.tolist()) == ([0, 2], [4, 4])
     assert source.read(np.array([1]), 1, 0)[0].unique().tolist() == [2]
 
 

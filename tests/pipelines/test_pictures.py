@@ -55,6 +55,15 @@ def test_a_picture_of_the_size_is_read_as_it_is():
     assert (read.permute(1, 2, 0).numpy() == pixels).all()
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_large_jpeg_is_not_read_too_coarsely(turned):
+    """Fine stripes, of which an eighth of the resolution would leave a flat grey."""
+    stripes = np.kron(np.arange(64)[:, None] % 2 * 255, np.ones((4, 2048))).astype(np.uint8)
+    image = Image.fromarray(stripes.T if turned else stripes)
+    jpeg, plain = (read_picture(content(image, form), 64) for form in ("JPEG", "PNG"))
+    assert (jpeg.int() - plain.int()).abs().float().mean() < 9
+
+
 def test_the_square_is_that_of_the_centre():
     wide = Image.new("RGB", (60, 20), RED)
     wide.paste(BLUE, (16, 0, 44, 20))

@@ -23,10 +23,11 @@ from npad import (
     Transcriber,
     Translator,
 )
+from npad.constraints import Choices
 from npad.models.table import TableModel
 from npad.noise.random import stable_hash
 from npad.pipelines.loading import load_as
-from npad.pipelines.pipeline import on_decoded
+from npad.pipelines.pipeline import Piece, Prefixed, on_decoded, prefixed, text_of, with_prefixes
 from npad.pipelines.sound import log_mel
 from npad.storage import checkpoint
 from pipeline_cases import Spied, assert_alike, decoders, sentences, untrained
@@ -211,3 +212,28 @@ def test_load_returns_the_pipeline_of_any_model_and_commands_refuse_others(reads
             rule = f"is a model of {reads}s, not of {other}s; use it with npad"
             with pytest.raises(InvalidInput, match=rule):
                 load_as(kind, folder)
+
+
+def test_a_line_has_its_prefix_from_another_file_or_after_a_tab():
+    read = prefixed(iter(["", "b"]), False)
+    assert [read("x"), read("y")] == ["x", Prefixed("y", "b")]
+    with pytest.raises(InvalidInput, match="--prefix has fewer lines than there are texts"):
+        read("z")
+    assert prefixed(None, False)("x\ty") == "x\ty"
+    assert [*map(prefixed(None, True), ("x\ty\tz", "x"))] == [Prefixed("x", "y\tz"), "x"]
+    assert [text_of("x"), text_of(Prefixed("y", "b"))] == ["x", "y"]
+    assert vars(Piece("x")) == vars(Piece("x", 0, 1, False, 0.0, 0.0, None, False, None, ""))
+    assert with_prefixes(["x"], ["b"], "text") == [Prefixed("x", "b")]
+    with pytest.raises(InvalidInput, match=r"prefixes must be one text per text, 2 in all, not \["):
+        with_prefixes(["x", "y"], ["b"], "text")
+
+
+def test_a_text_without_an_output_under_a_constraint_is_refused_or_skipped():
+    translator, asked = npad.load("en-de"), (Greedy(), 3)
+    far = Choices(("Ein sehr langer Satz, der nicht in drei Token passt.",))
+    with pytest.raises(InvalidInput, match="finds no output"):
+        translator.translate(["Hello."], *asked, constraint=far)
+    (outcome,) = translator.stream_or_skip(["Hello."], *asked, constraint=far)
+    assert isinstance(outcome, InvalidInput)
+    with pytest.raises(InvalidInput, match="cannot be constrained: a constraint on texts needs to"):
+        npad.load("toy").translate(["danke"], Greedy(), constraint=far)

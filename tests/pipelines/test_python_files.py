@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -12,11 +13,12 @@ import npad as library
 from npad import InvalidInput
 from npad.cli.own_parts import register_own_parts
 from npad.distributions import DISTRIBUTIONS
-from npad.pipelines.loading import load_as
+from npad.pipelines.loading import confidence_place, load_as
 from npad.pipelines.names import ModelReference, PythonName
 from npad.pipelines.transcription import Transcriber
 from npad.schedules import SCHEDULES
 from npad.search.registry import DECODERS, SELECTORS
+from npad.storage.regular import digest
 from runs import npad
 
 
@@ -31,6 +33,34 @@ def nothing_stays(monkeypatch):
     for name in set(sys.modules) - modules:
         if name.startswith("npad_file_") or name == "neighbour":
             del sys.modules[name]
+
+
+def test_a_package_may_bring_a_model(monkeypatch):
+    monkeypatch.setattr("npad.plugins.installed", lambda group: {"brought": group})
+    assert ModelReference.parse("brought").python == "npad.models"
+
+
+def test_a_file_must_have_the_name_of_a_python_file(tmp_path):
+    (tmp_path / "my.txt").write_text("make = 3")
+    with pytest.raises(InvalidInput, match=r"my\.txt cannot be run as a Python file"):
+        PythonName(tmp_path / "my.txt", "make").load()
+
+    def refuse():
+        raise InvalidInput("as it is")
+
+    with pytest.raises(InvalidInput, match=r"^as it is$"):
+        PythonName(tmp_path / "my.txt", "make").call(refuse)
+
+
+@pytest.mark.parametrize("name", ["toy", "chat:{}"])
+def test_a_confidence_is_kept_in_a_folder_of_a_model(tmp_path, name):
+    for file in ("a.safetensors", "b.bin.gz", "c.txt"):
+        (tmp_path / file).write_text(file)
+    hashes = [hashlib.sha256(file.encode()).hexdigest() for file in ("a.safetensors", "b.bin.gz")]
+    place = confidence_place(ModelReference.parse(f"hf:{tmp_path}"))
+    assert place == (tmp_path, digest("\n".join(hashes)))
+    with pytest.raises(InvalidInput, match="cannot keep a confidence"):
+        confidence_place(ModelReference.parse(name.format(tmp_path)))
 
 
 FILE = '''

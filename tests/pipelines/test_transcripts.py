@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -67,3 +69,7 @@ def test_a_served_model_writes_its_own_times(whisper):
     timed = heard.with_timestamps()
     assert timed.timestamps == load_as(Transcriber, f"hf:{whisper}", timestamps=True).timestamps
     assert timed.with_timestamps() is timed
+    quick = load_as(Transcriber, f"hf:{whisper}", precision="bfloat16")
+    models: list[Any] = [heard.model, quick.model, quick.timed.model]
+    plain, *noisy = [model.name for model in models]
+    assert noisy == [f"{plain}+bfloat16"] * 2

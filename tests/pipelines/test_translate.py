@@ -209,6 +209,9 @@ MISTAKES = {
         ["dank", "danke"], ["thanks", "thanks"]
     ),
     r"'\\ud83d' holds half a surrogate pair, which is not text": lambda: TOY.translate(["\ud83d"]),
+    "encode must be a function from texts to": lambda: replace(TOY, encode=3),
+    "detokenise must be a function from tokens to text": lambda: replace(TOY, detokenise=3),
+    "language must be a code, such as 'de', or None": lambda: npad.load("toy", language=3),
     "there is no model en-xx": lambda: npad.load("en-xx"),
     "hf: needs a model's name or folder": lambda: npad.load("hf:"),
     "device must be cpu, cuda or auto, not 'abacus'": lambda: npad.load("en-de", "abacus"),

@@ -162,7 +162,7 @@ class Fragile:
         self.encode = encode
 
     def __call__(self, texts):
-        if "poison" in texts:
+        if any(text.startswith("poison") for text in texts):
             raise ValueError("cannot\nread this")
         return self.encode(texts)
 
@@ -191,7 +191,7 @@ def test_a_setting_that_fails_every_text_stops_at_once(source, tmp_path):
 
 
 def test_a_later_unit_may_fail_for_one_reason(tmp_path):
-    (tmp_path / "in").write_text("danke\nna ja\npoison\npoison\n")
+    (tmp_path / "in").write_text("danke\nna ja\npoison\npoison too\n")
     with fragile() as workers:
         corpus, decoding = Corpus(tmp_path / "in", tmp_path / "out"), Decoding(Greedy())
         summary = translate_corpus(corpus, workers, SPEC, decoding, unit=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -146,6 +147,14 @@ def test_without_memory_units_are_halved_with_one_warning_and_then_fail():
     outcomes = results[0].outcomes
     assert outcomes[2] == Failed("3 GiB are missing")
     assert [o.text for o in outcomes if not isinstance(o, Failed)] == ["a 0", "b 0", "c 0", "d 0"]
+
+
+def test_a_unit_that_a_worker_halved_itself_is_one_warning():
+    with (
+        Pool(Fake(lambda unit: replace(echo(unit), halved=True)), 2) as pool,
+        one_warning(),
+    ):
+        assert texts(pool.run(map(str, range(4)), DECODING, 2)) == [f"{n} 0" for n in range(4)]
 
 
 def test_a_worker_that_ran_out_of_memory_is_replaced():

@@ -62,6 +62,7 @@ def test_joined_results_have_the_sums_of_their_figures():
     assert first.joined(second) == Result(3, outcomes, "model", 5, 70, 900, True)
     assert first.joined(first).halved is False
     assert Result(3, (), "one").joined(second).model == "one"
+    assert Result(3, ()) == Result(3, (), "", 0, 0, 0, False)
     assert Unit(7, ("a", "b"), DECODING).failed("no") == Result(7, (Failed("no"),) * 2)
 
 

@@ -156,6 +156,7 @@ def test_every_candidate_of_a_range_of_chains_has_its_confidence(worker):
     assert len(outcome.alternatives) > 1
     for found in (outcome, *outcome.alternatives):
         assert found.confidence == 50 + found.hypothesis.log_prob
+        assert found.signal == outcome.signal != ""
 
 
 def test_every_file_that_decides_an_output_changes_the_fingerprint(tmp_path, monkeypatch):

@@ -31,6 +31,7 @@ BODIES = {
     "binary": (bytes(range(256)), 400, "must be UTF-8"),
     "half a surrogate": (b'{"text": "\\ud83d"}', 400, "half a surrogate"),
     "a null character": (decoding(text="a\0b"), 400, "null character"),
+    "a list": (b"[1]", 400, "the body must be a JSON object, not [1]"),
     "deep JSON": (b"[" * 100_000, 400, "must be JSON"),
     "a long number": (b'{"text": "a", "chains": ' + b"9" * 5000 + b"}", 400, "must be JSON"),
     "an unknown decoder": (decoding(decoder="magic"), 400, "decoder must be one of"),

@@ -87,6 +87,18 @@ def test_a_faulty_request_of_a_batch_fails_alone():
     model.thread.close()
 
 
+def test_a_decoder_that_takes_one_text_at_a_time_counts_the_calls_of_each():
+    model = toy_model()
+    decoding, _ = decoding_for(model.model, {"decoder": "exact", "budget": 50}, Limits())
+
+    def calls(*texts):
+        queued = model.thread.submit(decode_request(model, texts, decoding))
+        return [served.calls for served in queued.result.result(20)]
+
+    assert calls("danke", "na ja") == calls("danke") + calls("na ja")
+    model.thread.close()
+
+
 @pytest.fixture
 def thread():
     thread = ModelThread("test", limit=9, batch=4)
@@ -109,10 +121,11 @@ def test_a_full_queue_refuses_until_cancelled_requests_make_room():
     queued[0].cancel()
     queued.append(thread.submit(answering(6)))
     assert len(thread) == 2
+    queued[1].cancel()
     gate.opened.set()
     thread.close()
-    assert queued[0].result.cancelled()
-    assert [request.result.result(20) for request in queued[1:]] == [5, 6]
+    assert [request.result.cancelled() for request in queued] == [True, True, False]
+    assert queued[2].result.result(20) == 6
 
 
 def test_closing_finishes_what_was_begun(thread):

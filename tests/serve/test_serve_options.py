@@ -26,6 +26,7 @@ NESTED = [
     {"sigma": [0, 0.5], "chains": 2, "schedule": "cosine(steps=9)", "relative": True},
     {"decoder": "best-of", "decoders": ["greedy", "beam(width=2)"]},
     {"inner": "epsilon(samples=2)", "chains": 3, "seed": 7},
+    {"inner": "sampling(samples=2,seed=3)", "chains": 3, "seed": 7},
     {"min_confidence": 60, "nbest": 3},
 ]
 
@@ -84,6 +85,15 @@ def test_options_that_break_a_rule_are_refused(options, message):
         decoding_for(MODEL, options, LIMITS)
     assert len(str(refused.value)) < 900
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("selector", "most"), [("most-probable", 1024), ("mbr", 256), ("model-mbr", 256)]
+)
+def test_so_many_rows_are_allowed(selector, most):
+    decoder_of({"chains": most, "selector": selector})
+    with pytest.raises(InvalidInput, match=f"must be at most {most:,}"):
+        decoder_of({"chains": most + 1, "selector": selector})
 
 
 def test_parts_are_resolved_by_name():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 import threading
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -38,6 +39,12 @@ def connection(
     protocol.timeout_keep_alive_task = idle or None
     protocol.conn = SimpleNamespace(our_state=state, trailing_data=(received, False))
     return protocol
+
+
+def test_a_server_that_ended_may_start_again_at_once():
+    with bind("127.0.0.1", 0) as listener:
+        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 1 << 20
 
 
 @pytest.mark.parametrize(

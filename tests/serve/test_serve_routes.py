@@ -152,6 +152,7 @@ def test_decode_and_stream_answer_what_the_library_does(client, options):
     with npad.count_calls() as calls:
         (expected,) = translator.translate([text], decoder)
     assert content["signature"] == expected.signature
+    assert 0 <= content["seconds"] < 600
     assert result["text"] == expected.text
     assert math.isclose(result["log_prob"], expected.log_prob, rel_tol=1e-5)
     assert result["proven"] == expected.hypothesis.proven
@@ -244,6 +245,24 @@ def test_languages_are_those_of_the_models(client):
     ]
 
 
+def test_a_language_that_is_only_written_has_no_targets():
+    translator = replace(toy_model().text, languages=("de", "xx"))
+    with serving(serve("a", translator, Limits()), serve("b", translator, Limits())) as client:
+        german, other = client.get("/languages").json
+    assert german == {"code": "de", "name": "German", "targets": ["xx"]}
+    assert other == {"code": "xx", "name": "xx", "targets": []}
+
+
+def test_what_a_model_or_a_route_does_not_do_is_refused(client):
+    with serving(serve("mute", replace(toy_model().text, tokenise=None), Limits())) as mute:
+        answer = mute.post("/v1/score", {"text": "danke", "target": "thanks"})
+    assert (answer.status, answer.error.partition(":")[0]) == (400, "mute cannot score texts")
+    asked = "text=danke&model=toy&min_confidence=5&fallback_decoder=beam"
+    assert "without fallback_decoder" in client.get(f"/v1/decode/stream?{asked}").error
+    with pytest.raises(InvalidInput, match="eye reads pictures, for which the server has no route"):
+        serve("eye", SimpleNamespace(medium="picture"), Limits())
+
+
 def test_models_list_their_options(client):
     shipped, toy = client.get("/v1/models").json["data"]
     assert (shipped["id"], toy["id"]) == ("en-de", "toy")
@@ -260,6 +279,7 @@ def test_openapi_describes_every_operation_and_option(client):
     assert document["openapi"].startswith("3.")
     described = {(m.upper(), path) for path, ms in document["paths"].items() for m in ms}
     assert described == {(known.method, known.path) for known in OPERATIONS}
+    assert all(known["summary"] for known in document["paths"]["/languages"].values())
     body = document["paths"]["/v1/decode"]["post"]["requestBody"]["content"]["application/json"]
     properties = body["schema"]["properties"]
     assert set(option_names()) <= set(properties)
@@ -281,6 +301,7 @@ def test_metrics_count_what_was_answered(client):
     assert counted["npad_model_calls_total", "search", "toy"] >= 2
     assert counted["npad_batches_total", "toy"] == counted["npad_batched_requests_total", "toy"] > 0
     assert counted["npad_queue_length", "toy"] == 0
+    assert counted["npad_request_seconds_sum", "/v1/decode"] < 600
     assert counted["process_resident_memory_bytes",] > 1e7
     count = counted["npad_request_seconds_count", "/v1/decode"]
     assert counted["npad_request_seconds_bucket", "+Inf", "/v1/decode"] == count

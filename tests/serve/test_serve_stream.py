@@ -72,6 +72,8 @@ def test_events_keep_their_contract(client, model):
         final = [p for p in steps[-1]["prefixes"] if chain["chain"] in p["chains"]]
         assert final[0]["tokens"] == chain["tokens"]
     assert set(chains[0]["noise"]) == {0.0}
+    for digits, numbers in ((6, chains[1]["token_log_probs"]), (4, chains[1]["noise"])):
+        assert numbers == [round(number, digits) for number in numbers]
     assert all(norm > 0 for norm in chains[1]["noise"])
     bests = [best["log_prob"] for best in named(events, "best")]
     assert bests == sorted(bests)
@@ -86,6 +88,7 @@ def test_events_keep_their_contract(client, model):
     else:
         assert len(best["attention"]) == len(best["tokens"]) + best["finished"]
         assert all(len(weights) == len(start["source"]) for weights in best["attention"])
+        assert all(w == round(w, 4) for weights in best["attention"] for w in weights)
         assert all(abs(sum(weights) - 1) < 0.01 for weights in best["attention"])
 
 

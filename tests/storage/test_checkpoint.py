@@ -124,6 +124,10 @@ def test_a_damaged_file_is_named_and_its_checksum_checked_without_loading(
     path.write_bytes(change(path.read_bytes())) if change else path.unlink()
     with pytest.raises(NpadError, match=message):
         npad.load(folder)
+    if not path.exists():
+        path.mkdir()
+        with pytest.raises(StorageError, match=f"cannot read {path}: it is a folder"):
+            npad.load(folder)
     if "checksum" in message:
         with pytest.raises(StorageError, match=message):
             checkpoint.verify(folder)
@@ -174,6 +178,11 @@ def test_a_tensor_too_many_or_too_few_or_of_another_kind_is_refused(tmp_path, pa
         (
             {"logits.bias": bias.to(torch.int8)},
             "logits.bias is I8, neither floating-point nor int8 with scales",
+        ),
+        (
+            {"source_embedding.weight": sound["source_embedding.weight"].to(torch.int8)}
+            | {f"source_embedding.weight{SCALE}": bias.float()[:3].clone()},
+            "source_embedding.weight is I8, neither floating-point nor int8 with scales",
         ),
         ({"logits.bias": None}, "logits.bias is missing"),
     ):

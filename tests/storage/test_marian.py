@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import random
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("sentencepiece")
 
@@ -185,7 +187,10 @@ def test_the_numbers_of_a_shortlist_have_bounds(file, field, value, sound):
     struct.pack_into(kind, content, place, value)
     file.write_bytes(content)
     if sound:
-        assert Shortlist.read(file, 4, 9).allowed([[0, 1, 2, 3]], 9).shape == (1, 9)
+        lists = Shortlist.read(file, 4, 9)
+        assert lists.allowed([[0, 1, 2, 3]], 9).shape == (1, 9)
+        own = replace(lists, first=0, places=torch.zeros(5, dtype=torch.long))
+        assert own.allowed([[0, 2, 3]], 3).tolist() == [[True, False, True]]
     else:
         with pytest.raises(StorageError, match="is not a shortlist of 4 and 9 tokens"):
             Shortlist.read(file, 4, 9)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import lzma
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,7 +87,8 @@ def test_a_line_too_long_by_its_characters_is_neither_learnt_from_nor_tokenised(
 def test_a_joint_vocabulary_is_one_and_given_tokenizers_are_kept(tmp_path):
     text = reversal(tmp_path / "text", train=50)
     files = (text / "train.src", text / "train.tgt")
-    joint = prepare(tmp_path / "joint", files, vocabulary=(300, 300), joint=True)
+    joint = prepare(tmp_path / "joint", files, vocabulary=(300, 310), joint=True)
+    assert (joint.about["vocabulary"], joint.about["joint"]) == ([300, 300], True)
     source, target = joint.subwords
     assert source.encode(["bade um"]) == target.encode(["bade um"])
     given = tuple(tmp_path / f"joint/{side}.tokenizer.json" for side in ("source", "target"))
@@ -113,10 +116,13 @@ def fed(pipe, content):
 
 def test_packed_files_and_pipes_are_read_too(tmp_path):
     text = reversal(tmp_path / "text", train=50)
-    packed = tmp_path / "src.xz"
-    packed.write_bytes(lzma.compress((text / "train.src").read_bytes()))
-    with fed(tmp_path / "pipe", (text / "train.tgt").read_bytes()) as pipe:
-        store = prepare(tmp_path / "store", (packed, pipe), vocabulary=(300, 300))
+    packed = lzma.compress((text / "train.src").read_bytes())
+    with (
+        fed(tmp_path / "a", packed) as a,
+        fed(tmp_path / "b", (text / "train.tgt").read_bytes()) as b,
+    ):
+        store = prepare(tmp_path / "store", (a, b), vocabulary=(300, 300))
+    assert texts(store, "source") == (text / "train.src").read_text().splitlines()
     assert texts(store, "target") == (text / "train.tgt").read_text().splitlines()
     assert not (tmp_path / "store/streams").exists()
 
@@ -269,6 +275,12 @@ def test_the_defaults_are_those_of_the_help():
     assert (media.vocabulary, media.max_length) == (4000, 100)
     with pytest.raises(InvalidInput, match="size must be a whole number"):
         module.MediaData(("a", "a"), features={"size": 0})
+    assert module.Counts() == module.Counts(0, 0, 0, 0, [0, 0])
+    assert (text.valid, text.joint, text.languages, media.task) == (None, False, None, "caption")
+    paths = module.TextData((Path("a"), "-"), tokenizers=("b", Path("c"))).absolute()
+    assert paths.train == (os.path.abspath("a"), "-")
+    assert paths.to_json()["tokenizers"] == [os.path.abspath(name) for name in "bc"]
+    assert module.TextData((Path("a"), "b")).to_json()["train"] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -289,6 +301,7 @@ def test_the_defaults_are_those_of_the_help():
         ({"task": "caption", "vocabulary": 300, "features": {"size": 0}}, "size must be a whole"),
         ({"task": "caption", "vocabulary": 300, "pairs": 3}, "the fields of MediaData"),
         ({"task": "caption", "vocabulary": 300, "tokenizer": 3}, "tokenizer must be a path"),
+        ({"task": "speech", "vocabulary": 300, "train": (".", "b")}, "cannot read b: there is no"),
         ({"task": "caption", "vocabulary": 300, "weights": 3}, "weights must be a list of files"),
     ],
     ids=str,
@@ -307,6 +320,9 @@ def test_a_file_is_mapped_as_a_vector(tmp_path, count):
     (tmp_path / "file").write_bytes(np.arange(count, dtype=np.int32).tobytes())
     vector = mapped(tmp_path / "file", "int32")
     assert (vector.tolist(), vector.dtype) == (list(range(count)), np.int32)
+    (tmp_path / "file").write_bytes(b"123")
+    with pytest.raises(StorageError, match=r"cannot read .*file: Size of available data"):
+        mapped(tmp_path / "file", "int32")
 
 
 @pytest.mark.parametrize(
@@ -355,6 +371,29 @@ def test_a_source_holds_whole_items(tmp_path):
     assert _shaped(np.arange(12), (2, 3), tmp_path).shape == (2, 2, 3)
     with pytest.raises(StorageError, match=r"the source of .* is damaged: 11 numbers"):
         _shaped(np.arange(11), (2, 3), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [(("-", "a"), ""), ((".", "a"), "it is a folder"), (("a", "b"), "there is no such file")],
+)
+def test_texts_are_files_or_standard_input(tmp_path, monkeypatch, files, reason):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").touch()
+    for data in (module.TextData(files), module.TextData(("a", "a"), files)):
+        with (
+            pytest.raises(InvalidInput, match=f"^cannot read .: {reason}$")
+            if reason
+            else nullcontext()
+        ):
+            data.ensure_files()
+
+
+def test_one_side_may_be_standard_input(tmp_path, monkeypatch):
+    (tmp_path / "a").write_text("eins\nzwei\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"one\ntwo\n"))))
+    store = prepare(tmp_path / "store", ("-", tmp_path / "a"))
+    assert (texts(store, "source"), texts(store, "target")) == (["one", "two"], ["eins", "zwei"])
 
 
 def test_a_folder_is_no_manifest_and_no_wheel(tmp_path):

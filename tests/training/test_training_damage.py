@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from npad.errors import InvalidInput, StorageError
 from npad.storage import checkpoint
@@ -15,7 +17,7 @@ from npad.storage import jsonl as log
 from npad.storage.regular import seal
 from npad.training import run
 from npad.training.recipe import Recipe
-from runs import SHORT, TINY, small_store, train
+from runs import SHORT, TINY, small_store, train, weights
 
 
 @pytest.mark.parametrize("name", ["progress.json", "optimiser.safetensors", "weights.safetensors"])
@@ -25,6 +27,15 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path, store, name):
     path.write_bytes(path.read_bytes().replace(b"1", b"2"))
     with pytest.raises(StorageError, match=f"{name} is damaged"):
         run.resume(tmp_path / "run", epochs=2)
+
+
+def test_a_run_begins_with_the_weights_of_its_seed(tmp_path, store):
+    for number in range(3):
+        state = torch.manual_seed(number).get_state()
+        train(tmp_path / f"{number}", store, replace(SHORT, updates=1, seed=number // 2))
+        assert torch.equal(torch.get_rng_state(), state)  # of the caller
+    first, second, other = (weights(tmp_path / f"{number}") for number in range(3))
+    assert first == second != other
 
 
 def reseal(path, **changes):

@@ -12,6 +12,7 @@ from torch import distributed
 from npad import InvalidInput, Noise, Noisy
 from npad.distributions import StudentT
 from npad.schedules import Constant
+from npad.training import update
 from npad.training.batches import Batcher, nll
 from npad.training.randomness import TrainingNoise
 from npad.training.recipe import Recipe
@@ -197,6 +198,10 @@ def test_noise_falls_with_its_schedule(store):
 
 def test_shapes_are_rounded_up_for_captured_graphs_alone(store):
     assert updater(store).batcher.grid == (1, 1)
+
+
+def test_processes_wait_while_the_first_prepares_the_data():
+    assert update.TIMEOUT.total_seconds() > 12 * 3600
 
 
 @pytest.mark.parametrize("world", [None, 1, 2])

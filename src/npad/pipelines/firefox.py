@@ -50,7 +50,7 @@ class FirefoxFiles:
         )
 
 
-def load_firefox(folder: Path, device: torch.device, shortlisted: bool = False) -> Translator:
+def load_firefox(folder: Path, device: torch.device, shortlisted: bool) -> Translator:
     """Load a model of Firefox; its float32 weights are those of the file, dequantised.
 
     Args:

@@ -112,8 +112,6 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> Saved:
     folder = resolve(Path(folder)).resolve()
     about = read_config(folder)
     files = tokenizer_files(about)
-    for name in (WEIGHTS, *files):
-        ensure_regular(folder / name)
     try:
         _ensure_options(about["model"])
         ensure_weights_fit(about["model"], folder / WEIGHTS)
@@ -351,12 +349,11 @@ def _verify_files(folder: Path, about: dict[str, Any], *names: str) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Load the tensors of a safetensors file.
+    """Load the tensors of a safetensors file, which is known to be regular.
 
     Raises:
         StorageError: it cannot be read.
     """
-    ensure_regular(path)
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:

@@ -198,7 +198,7 @@ def _map_flaw(value: Any) -> str:
             return f"has {name!r} that fall"
     if len(value["values"]) != len(value["expected"]):
         return "has two lists that differ in length"
-    if not 0 <= value["expected"][0] <= value["expected"][-1] <= BEST:
+    if value["expected"][0] < 0 or value["expected"][-1] > BEST:
         return "expects a quality outside 0 to 100"
     return ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -113,7 +113,7 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields as values that JSON can represent."""
-        plain = {name: _plain(value) for name, value in asdict(replace(self, noise=None)).items()}
+        plain = {name: _plain(value) for name, value in asdict(self).items()}
         noise = self.noise and {
             name: _plain(value) for name, value in noise_as_names(self.noise).items()
         }
