@@ -11,7 +11,7 @@ The first input of the decoder is zero, and its position is added to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +32,7 @@ EPSILON = 1e-9  # of layer norms, as in Marian
 # equally probable outputs. The first cells are zero, so that noise begins with the second token.
 RELATIVE_NOISE = 0.5
 TABLED_POSITIONS = 1024  # whose sinusoids are kept
+GROUP_TOKENS = 256  # that are encoded at a time on a CPU: more take no less time each
 UNSUPPORTED = "npad reads transformers with an SSRU decoder, as Firefox has them"
 # Options of Marian that change the computation, and the values they may have here.
 REQUIRED = {
@@ -234,29 +235,44 @@ class SSRUTransformer(Network[SSRUState]):
 
     def start(self, source: Any) -> SSRUState:
         lengths = [len(tokens) for tokens in source]
-        device = self.device
+        sentences, longest, device = len(lengths), max(lengths), self.device
+        groups = by_length(lengths) if device.type == "cpu" else [[*range(sentences)]]
+        if len(groups) == 1:
+            memories = self._encode(source, lengths)
+        else:
+            shape = (sentences, self.heads, longest, self.width // self.heads)
+            memories = [
+                (self.sinusoids.new_zeros(shape), self.sinusoids.new_zeros(shape))
+                for _ in self.decoder
+            ]
+            for group in groups:
+                own = self._encode([source[i] for i in group], [lengths[i] for i in group])
+                for pair, parts in zip(memories, own, strict=True):
+                    for whole, part in zip(pair, parts, strict=True):
+                        whole[group, :, : part.shape[2]] = part
+        return SSRUState(
+            cells=(self.sinusoids.new_zeros(sentences, self.width),) * len(self.decoder),
+            positions=torch.zeros(sentences, dtype=torch.long, device=device),
+            memories=tuple(memories),
+            real=_real(lengths, device),
+            layout=Layout(sentences, 1),
+            query=self.sinusoids.new_zeros(sentences, self.width),
+        )
+
+    def _encode(self, source: Any, lengths: list[int]) -> list[tuple[Tensor, Tensor]]:
+        """Return keys and values per layer of the decoder, [n, heads, length, head width]."""
         padded = pad_sequence(
             [torch.as_tensor(tokens, dtype=torch.long) for tokens in source],
             batch_first=True,
             padding_value=self.special.eos,
-        )
+        ).to(self.device)
         sentences, longest = padded.shape
-        padded, real = padded.to(device), None
-        if min(lengths) < longest:
-            real = torch.arange(longest) < torch.tensor(lengths)[:, None]
-            real = real[:, None, None].to(device)
         embedded = F.embedding(padded, self.source_embedding) * math.sqrt(self.width)
-        x = (embedded + self._positions(torch.arange(longest, device=device))).flatten(0, 1)
+        positions = self._positions(torch.arange(longest, device=self.device))
+        x, real = (embedded + positions).flatten(0, 1), _real(lengths, self.device)
         for layer in self.encoder:
             x = layer.forward(x, sentences, real)
-        return SSRUState(
-            cells=(x.new_zeros(sentences, self.width),) * len(self.decoder),
-            positions=torch.zeros(sentences, dtype=torch.long, device=device),
-            memories=tuple(layer.project(x, sentences) for layer in self.decoder),  # type: ignore[operator]
-            real=real,
-            layout=Layout(sentences, 1),
-            query=x.new_zeros(sentences, self.width),
-        )
+        return [layer.project(x, sentences) for layer in self.decoder]  # type: ignore[operator]
 
     def select(self, state: SSRUState, rows: Tensor) -> SSRUState:
         layout, sentences = state.layout.after(rows)
@@ -369,6 +385,24 @@ class SSRUTransformer(Network[SSRUState]):
         return _sinusoids(positions, self.frequencies).to(self.sinusoids)
 
 
+def by_length(lengths: Sequence[int]) -> list[list[int]]:
+    """Return groups of sentences of similar length, to be encoded with little padding."""
+    groups: list[list[int]] = [[]]
+    for sentence in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if len(groups[-1]) * lengths[sentence] > GROUP_TOKENS:
+            groups.append([])
+        groups[-1].append(sentence)
+    return groups if len(groups) > 1 else [[*range(len(lengths))]]
+
+
+def _real(lengths: list[int], device: torch.device) -> Tensor | None:
+    """Return [n, 1, 1, length], false at padding; None if there is none."""
+    if min(lengths) == max(lengths):
+        return None
+    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return real[:, None, None].to(device)
+
+
 def _sinusoids(positions: Tensor, frequencies: Tensor) -> Tensor:
     """Return sinusoids, all sines before all cosines, [..., 2 · frequencies]."""
     angles = positions[..., None] * frequencies
@@ -406,7 +440,12 @@ class Shortlisted(Wrapper[Any]):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, forced=self.forced, attention=self.attention)
+        return replace(
+            super().capabilities,
+            forced=self.forced,
+            attention=self.attention,
+            step_listed=self.step_listed,
+        )
 
     def in_precision(self, precision: str) -> Shortlisted:
         """Return a copy that computes in lower precision."""
@@ -434,11 +473,20 @@ class Shortlisted(Wrapper[Any]):
         self, state: ShortlistState, tokens: Tensor, perturb: Any = None
     ) -> tuple[Tensor, ShortlistState]:
         readouts, inner = self.model.transition(state.inner, tokens, perturb or untouched)
-        return self._logits(state, readouts), replace(state, inner=inner)
+        return self._spread(state, self._logits(state, readouts)), replace(state, inner=inner)
+
+    def step_listed(
+        self, state: ShortlistState, tokens: Tensor
+    ) -> tuple[Tensor, ShortlistState, Tensor]:
+        """Return the logits of the tokens that any sentence allows, the state, and the tokens."""
+        readouts, inner = self.model.transition(state.inner, tokens, untouched)
+        listed = state.tokens, state.weight, state.bias, state.banned
+        return self._logits(state, readouts), ShortlistState(inner, *listed), state.tokens
 
     def forced(self, state: ShortlistState, tokens: Tensor) -> Tensor:
         """Return the logits [rows, T, V] of all steps that read tokens [rows, T]."""
-        return self._logits(state, self.model.features(state.inner, tokens))
+        readouts = self.model.features(state.inner, tokens)
+        return self._spread(state, self._logits(state, readouts))
 
     def attention(self, state: ShortlistState) -> Tensor:
         """Return the weights of the last step, [rows, source length]."""
@@ -452,11 +500,18 @@ class Shortlisted(Wrapper[Any]):
         return replace(state, inner=self.model.select(state.inner, rows), banned=banned)
 
     def _logits(self, state: ShortlistState, readouts: Tensor) -> Tensor:
-        """Return the logits [..., V] of readouts [..., width]; those of a sentence follow."""
+        """Return the logits [..., n] of the tokens that any sentence allows.
+
+        readouts: [..., width], those of a sentence one after the other.
+        """
         listed = F.linear(readouts, state.weight, state.bias)
         if state.banned is not None:
             by_sentence = listed.view(len(state.banned), -1, listed.shape[-1])
             by_sentence.masked_fill_(state.banned[:, None], -torch.inf)
+        return listed
+
+    def _spread(self, state: ShortlistState, listed: Tensor) -> Tensor:
+        """Return the logits of all tokens, [..., V], from those that are allowed."""
         logits = listed.new_full((*listed.shape[:-1], self.vocabulary), -torch.inf)
         return logits.index_copy_(-1, state.tokens, listed)
 
