@@ -24,6 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from npad.errors import InvalidInput
 from npad.model import Capabilities, Layout, Special, Wrapper, untouched
 from npad.models.int8 import ALL_INT8, IntegerProduct
+from npad.models.linear import Product
 from npad.models.low_precision import lowered
 from npad.models.network import Network
 
@@ -418,6 +419,7 @@ class ShortlistState:
     weight: Tensor  # [n, width], of the output layer
     bias: Tensor  # [n]
     banned: Tensor | None  # [sentences, n]; None if all sentences allow all of them
+    output: Product | None  # of several sentences on a CPU, for float32
 
 
 class Shortlisted(Wrapper[Any]):
@@ -466,8 +468,9 @@ class Shortlisted(Wrapper[Any]):
         banned = ~allowed[:, tokens]
         tokens, banned = tokens.to(self.device), banned.to(self.device)
         weight, bias, alone = self.weight[tokens], self.bias[tokens], len(banned) == 1
-        inner = self.model.start(source)
-        return ShortlistState(inner, tokens, weight, bias, None if alone else banned)
+        output = None if alone or not weight.is_cpu else Product(weight, bias)
+        listed = tokens, weight, bias, None if alone else banned, output
+        return ShortlistState(self.model.start(source), *listed)
 
     def step(
         self, state: ShortlistState, tokens: Tensor, perturb: Any = None
@@ -480,7 +483,7 @@ class Shortlisted(Wrapper[Any]):
     ) -> tuple[Tensor, ShortlistState, Tensor]:
         """Return the logits of the tokens that any sentence allows, the state, and the tokens."""
         readouts, inner = self.model.transition(state.inner, tokens, untouched)
-        listed = state.tokens, state.weight, state.bias, state.banned
+        listed = state.tokens, state.weight, state.bias, state.banned, state.output
         return self._logits(state, readouts), ShortlistState(inner, *listed), state.tokens
 
     def forced(self, state: ShortlistState, tokens: Tensor) -> Tensor:
@@ -504,7 +507,10 @@ class Shortlisted(Wrapper[Any]):
 
         readouts: [..., width], those of a sentence one after the other.
         """
-        listed = F.linear(readouts, state.weight, state.bias)
+        if state.output is not None and readouts.dtype == torch.float32:
+            listed = state.output.forward(readouts)  # packs the weight
+        else:
+            listed = F.linear(readouts, state.weight, state.bias)
         if state.banned is not None:
             by_sentence = listed.view(len(state.banned), -1, listed.shape[-1])
             by_sentence.masked_fill_(state.banned[:, None], -torch.inf)
