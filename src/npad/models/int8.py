@@ -103,7 +103,7 @@ class IntegerProduct(Product):
 
     - `Halves` reads half the bytes: half precision holds these integers exactly.
     - `Integers` reads a quarter, for a large matrix. With 32,000 × 256 weights, a single row takes
-      0.18 ms of a core of an AMD EPYC (Zen 5), and 2.53 ms in float32 (`python
+      0.18 ms of a core of an AMD EPYC (Zen 5), and 0.61 ms in float32 (`python
       benchmarks/firefox.py --layer`).
 
     Both are as precise as float32.
