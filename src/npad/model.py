@@ -204,6 +204,9 @@ class Capabilities:
     widen: Callable[[Any, Tensor], Any] | None = None
     # step_pair(state, tokens) -> logits of the noisy rows and of their clean pairs (PairedClean)
     step_pair: Callable[[Any, Tensor], tuple[Tensor, Any]] | None = None
+    # step_listed(state, tokens) -> logits [rows, n] of a few tokens, the state, and these tokens
+    # [n] in ascending order: what `step` computes, where it returns −inf for all others
+    step_listed: Callable[[Any, Tensor], tuple[Tensor, Any, Tensor]] | None = None
     # σ₀ of NPAD's noise by default, as a share of the RMS of what it perturbs; None: npad's own,
     # absolute default (see `npad.search.defaults`)
     relative_noise: float | None = None
@@ -314,6 +317,7 @@ class Wrapper(Generic[State]):
             reserve=None,
             widen=None,
             step_pair=None,
+            step_listed=None,
             settle=None,
             progress=None,
         )

@@ -14,7 +14,7 @@ from attention_cases import SOURCE, build
 from npad import NPAD, Greedy, InvalidInput, Noise, decode
 from npad.models import int8
 from npad.models.cgru.fast import Prepared
-from npad.models.int8 import Int8Linear, IntegerProduct, ensure_int8, quantise
+from npad.models.int8 import Halves, Int8Linear, IntegerProduct, Integers, ensure_int8, quantise
 from npad.models.linear import Product
 from npad.models.low_precision import LowPrecision
 from npad.testing import check_model
@@ -38,16 +38,21 @@ def test_int8_layer_is_close_to_the_layer_it_replaces(inputs, outputs, shape, bi
     assert apart.norm() / exact.norm() < 0.02
 
 
-@pytest.fixture
-def integers(monkeypatch):
-    """A product of 90 outputs whose weights are integers times a unit."""
-    if not torch.cpu._is_vnni_supported():
+@pytest.fixture(params=[Halves, Integers])
+def integers(request, monkeypatch):
+    """A product of 50 and 40 outputs whose weights are integers times a unit."""
+    if request.param is Integers and not torch.cpu._is_vnni_supported():
         pytest.skip("this processor has no VNNI")
-    monkeypatch.setattr(int8, "MIN_INTEGERS", 0)
+    monkeypatch.setattr(int8, "MIN_INTEGERS", 0 if request.param is Integers else 1 << 20)
     torch.manual_seed(0)
-    weight = torch.randint(-127, 128, (90, 64))
-    weight[3, 5] = 127
-    return IntegerProduct(weight / 153.7, torch.randn(90))
+    weights = torch.randint(-127, 128, (90, 64)).split([50, 40])
+    for weight in weights:
+        weight[3, 5] = 127
+    blocks = [weight / unit for weight, unit in zip(weights, (153.7, 21.3), strict=True)]
+    product = IntegerProduct.stacked(blocks, list(torch.randn(90).split([50, 40])))
+    assert type(product._packed_for(torch.zeros(1, 64))) is request.param
+    product.packed = None
+    return product
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -58,9 +63,11 @@ def test_a_product_of_integers_is_as_precise_as_in_float32(integers, shape, bias
     exact = copy.deepcopy(integers).double()(x.double())
     size = x.norm(dim=-1, keepdim=True) * integers.weight.norm(dim=1)
     apart, alone = (f(x) - exact for f in (integers, lambda x: F.linear(x, *weights(integers))))
-    assert integers.integers
+    assert integers.packed
     assert (apart.abs() / (size + 1)).max() < 1e-6
     assert apart.norm() < 2 * alone.norm()
+    residual = torch.randn(exact.shape)
+    torch.testing.assert_close(integers.added(x, residual), integers(x) + residual)
     assert integers(torch.full((1, 64), torch.nan)).isnan().all()
     assert (integers(torch.zeros(1, 64)) == (0 if integers.bias is None else integers.bias)).all()
 
@@ -70,10 +77,10 @@ def weights(product):
 
 
 def test_other_weights_are_multiplied_in_float32(integers):
-    integers.weight[7, 7] += 0.003
+    integers.weight[57, 7] += 0.02
     x = torch.randn(2, 64)
     assert torch.equal(integers(x), F.linear(x, *weights(integers)))
-    assert integers.integers is False
+    assert integers.packed is False
 
 
 def test_a_row_does_not_depend_on_its_neighbours():

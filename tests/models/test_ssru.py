@@ -10,8 +10,10 @@ pytest.importorskip("sentencepiece")
 
 from cases import assert_same
 from firefox_cases import INNER, OPTIONS, WIDTH, marian_bytes, weights
-from npad import NPAD, Beam, Noise, decode, score
+from npad import NPAD, Beam, Greedy, Noise, Sampling, decode, score
 from npad.errors import InvalidInput
+from npad.model import Capabilities, Wrapper
+from npad.models import ssru
 from npad.models.low_precision import LowPrecision, in_precision
 from npad.models.ssru import Shortlisted, SSRUTransformer
 from npad.storage.marian import read_marian
@@ -122,6 +124,38 @@ def test_a_shortlisted_model_is_the_model_without_all_other_tokens(tmp_path):
     whole = in_precision(Shortlisted(whole, allowed), "int8-all")
     assert whole.name.endswith("+shortlist+int8-all")
     check_model(whole, SOURCE)
+
+
+class Unlisted(Wrapper):
+    """A model whose steps return the logits of all tokens."""
+
+    def __init__(self, model):
+        self.model = model
+
+
+@pytest.mark.parametrize("decoder", [Greedy(), Beam(3), Beam(12), Sampling(samples=3)])
+def test_a_shortlist_leaves_out_impossible_tokens_alone(tmp_path, decoder):
+    listed = Shortlisted(load(tmp_path / "model.bin"), allowed)
+    assert Capabilities.of(listed).step_listed
+    assert not Capabilities.of(Unlisted(listed)).step_listed
+    for source in (SOURCE, SOURCE[:1]):
+        found = decode(listed, source, decoder, max_length=6)
+        assert_same(decode(Unlisted(listed), source, decoder, max_length=6), found)
+
+
+def test_sentences_encoded_by_length_have_the_same_scores(tmp_path, monkeypatch):
+    model, read = load(tmp_path / "model.bin"), torch.tensor([[V, 3, 1, 4]] * 3)
+    expected = model.forced(model.start(SOURCE), read)
+    monkeypatch.setattr(ssru, "GROUP_TOKENS", 5)
+    assert ssru.by_length([4, 2, 6]) == [[1, 0], [2]]
+    torch.testing.assert_close(model.forced(model.start(SOURCE), read), expected)
+
+
+def test_positions_beyond_the_table_are_computed(tmp_path):
+    model, read = load(tmp_path / "model.bin"), torch.tensor([[V, 3, 1, 4]] * 3)
+    expected = model.forced(model.start(SOURCE), read)
+    model.sinusoids = model.sinusoids[:2]
+    torch.testing.assert_close(model.forced(model.start(SOURCE), read), expected)
 
 
 def test_int8_weights_are_within_half_a_step_of_the_originals(tmp_path):

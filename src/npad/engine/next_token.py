@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,13 @@ from npad.model import ensure_logits
 CHUNK = 64  # tokens per chunk: the k best tokens are in the k chunks with the largest maxima
 FEW_LOGITS = 1 << 15  # of all rows, up to which one argmax is faster than by chunks
 KERNEL_TOP_K = 16  # largest k for which the top-k kernel is faster than torch.topk
+
+
+class Listed(NamedTuple):
+    """The tokens of a prediction that leaves out impossible ones."""
+
+    tokens: Tensor  # [n], in ascending order
+    vocabulary: int
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,7 @@ class Prediction:
     peaks: Tensor | None = None  # [..., ⌈V / CHUNK⌉], the largest logit per chunk, if computed
     progress: Any = None  # of each row with phrases that its output must have, if there are any
     normal: bool = False  # the logits are log-probabilities
+    listed: Listed | None = None  # whose logits these are; None: those of all tokens
 
     @classmethod
     def of(
@@ -72,6 +80,11 @@ class Prediction:
         norm = probe.masked_fill(probe == probe, 0)  # NaN alone is unequal to itself
         return cls(log_probs, norm, normal=True)
 
+    def of_tokens(self, listed: Listed | None) -> Prediction:
+        """Return the prediction with other tokens for the same logits."""
+        fields = self.logits, self.norm, self.first, self.peaks, self.progress, self.normal
+        return Prediction(*fields, listed)
+
     def map(self, function: Callable[[Tensor], Tensor]) -> Prediction:
         """Apply a function to each tensor; their first dimensions are the rows."""
         return Prediction(  # in each step, where `tree_map` would take several times as long
@@ -81,6 +94,7 @@ class Prediction:
             None if self.peaks is None else function(self.peaks),
             None if self.progress is None else tree_map(function, self.progress),
             self.normal,
+            self.listed,
         )
 
     def view(self, *shape: int) -> Prediction:
@@ -95,20 +109,39 @@ class Prediction:
 
     def at(self, tokens: Tensor) -> Tensor:
         """Return log p of tokens [..., k]."""
-        return self.logits.gather(-1, tokens).to(self.norm.dtype) - self.norm[..., None]
+        if self.listed is None:
+            return self.logits.gather(-1, tokens).to(self.norm.dtype) - self.norm[..., None]
+        known = self.listed.tokens
+        places = torch.searchsorted(known, tokens).clamp_(max=len(known) - 1)
+        log_probs = self.of_tokens(None).at(places)
+        return log_probs.masked_fill(known[places] != tokens, -torch.inf)
 
     def best(self) -> Tensor:
         """Return the most probable token [...], the first one on ties."""
         if self.first is not None:
             return self.first
+        if self.listed is not None:
+            return self.listed.tokens[self.of_tokens(None).best()]
         if self.logits.numel() <= FEW_LOGITS and self.peaks is None:
             return self.logits.argmax(-1)
         # amax is faster than argmax over the vocabulary: find the chunk, then the token in it.
         chunk = self._chunk_peaks().argmax(-1, keepdim=True)
         return self._chunk_logits(chunk).argmax(-1) + CHUNK * chunk.squeeze(-1)
 
+    def greedy(self) -> tuple[Tensor, Tensor]:
+        """Return the most probable token [...], the first one on ties, and its log p."""
+        if self.first is None and self.peaks is None and self.logits.numel() <= FEW_LOGITS:
+            logits, tokens = self.logits.max(-1)
+            log_probs = logits.to(self.norm.dtype) - self.norm
+            return tokens if self.listed is None else self.listed.tokens[tokens], log_probs
+        tokens = self.best()
+        return tokens, self.at(tokens[..., None]).squeeze(-1)
+
     def top(self, k: int) -> tuple[Tensor, Tensor]:
         """Return log p of the k most probable tokens, best first, and the tokens: [..., k] each."""
+        if self.listed is not None:
+            log_probs, places = self.of_tokens(None).top(k)
+            return log_probs, self.listed.tokens[places]
         vocabulary = self.logits.shape[-1]
         if vocabulary <= k * CHUNK:
             logits, tokens = self.logits.topk(k, -1)
@@ -125,7 +158,11 @@ class Prediction:
     def dense(self) -> Tensor:
         """Return log p of every token, [..., V]."""
         logits = self.logits.to(self.norm.dtype)
-        return logits if self.normal else logits - self.norm[..., None]
+        log_probs = logits if self.normal else logits - self.norm[..., None]
+        if self.listed is None:
+            return log_probs
+        every = log_probs.new_full((*log_probs.shape[:-1], self.listed.vocabulary), -torch.inf)
+        return every.index_copy_(-1, self.listed.tokens, log_probs)
 
     def _chunk_peaks(self) -> Tensor:
         if self.peaks is not None:

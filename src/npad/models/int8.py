@@ -21,22 +21,19 @@ from torch import Tensor, nn
 from npad.engine.devices import INT8_ALL
 from npad.errors import InvalidInput
 from npad.model import device_of, name_of
-from npad.models.linear import Product, biases_of, product_of
+from npad.models.linear import Linear, Product, biases_of, product_of
 
 # Outputs; with fewer, most of the time goes to reading the input, and quantising reads it again.
 MIN_INT8_OUTPUTS = 16
 PLAIN: tuple[Any, ...] = ("none", [], "")  # nothing follows a product within its kernel
 ALL_INT8 = f"+{INT8_ALL}"  # ends the name of a model that runs in int8
 MIN_INTEGERS = 1 << 22  # weights; a smaller matrix is as fast in float32
-MAX_INTEGER_ROWS = 16  # with more, float32 is as fast
 PART = 254  # the ratio of two parts of a number
 SCALE = ".scale"  # appended to a stored matrix's name for the scales of its rows
 
 
-class Int8Linear(nn.Module):
+class Int8Linear(Linear):
     """A linear layer in int8, within about 0.5 % of the size of its output; float32 in and out."""
-
-    multiplies = True
 
     def __init__(self, *layers: Any) -> None:
         """Quantise layers that read the same input: `nn.Linear`s, `Product`s or `Int8Linear`s."""
@@ -99,65 +96,127 @@ def int8_of(layers: list[Any]) -> Int8Linear | Product:
 
 
 class IntegerProduct(Product):
-    """A `Product` that multiplies a few rows with integers, if its weights are 8-bit integers.
+    """A `Product` that reads fewer bytes, if its weights are 8-bit integers.
 
-    Weights of files in 8 bits are integers from −127 to 127 times a unit. Their product is as
-    precise as in float32 and reads a quarter of the bytes: each row of the input is written as
-    s · (a + b / 254 + c / 254²) with integers a, b, c from −127 to 127, which are three rows of one
-    product in integers. With 32,000 × 256 weights, a single row takes 0.18 ms of a core of an AMD
-    EPYC (Zen 5), and 2.53 ms in float32 (`python benchmarks/firefox.py --layer`).
+    Weights of files in 8 bits are integers from −127 to 127 times a unit. With a few rows, most of
+    the time goes to reading them:
+
+    - `Halves` reads half the bytes: half precision holds these integers exactly.
+    - `Integers` reads a quarter, for a large matrix. With 32,000 × 256 weights, a single row takes
+      0.18 ms of a core of an AMD EPYC (Zen 5), and 0.61 ms in float32 (`python
+      benchmarks/firefox.py --layer`).
+
+    Both are as precise as float32.
     """
 
-    integers: Any = None  # packed; False if the weights are others; None if it is not known yet
+    packed: Any = None  # Halves or Integers; False if there are none; None if it is not known yet
+    blocks: tuple[int, ...] = ()  # outputs of each of several stacked matrices
+
+    @classmethod
+    def stacked(cls, weights: list[Tensor], biases: list[Tensor]) -> Self:
+        product = super().stacked(weights, biases)
+        product.blocks = tuple(map(len, weights))
+        return product
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, large = x.numel() // self.in_features, self.weight.numel() >= MIN_INTEGERS
-        on_cpu = x.device.type == "cpu" and x.dtype == torch.float32 and not x.requires_grad
-        if not (large and on_cpu and 0 < rows <= MAX_INTEGER_ROWS):
-            return super().forward(x)
-        if self.integers is None:
-            self.integers = self._integers()
-        if self.integers is False:
-            return super().forward(x)
-        return self._multiplied(x.reshape(rows, -1)).view(*x.shape[:-1], -1)
+        packed = self._packed_for(x)
+        return packed.multiply(x) if packed else super().forward(x)
 
-    def _integers(self) -> Any:
-        """Return the packed integers, their units and offsets; False without VNNI or integers."""
-        if not torch.cpu._is_vnni_supported():  # sums of products of 8 bits would overflow
-            return False
+    def added(self, x: Tensor, residual: Tensor) -> Tensor:
+        packed = self._packed_for(x)
+        return packed.add(x, residual) if packed else super().added(x, residual)
+
+    def _packed_for(self, x: Tensor) -> Any:
+        """Return the packed integers if they multiply x faster than float32, or None."""
+        if x.dtype != torch.float32 or not x.is_cpu or x.requires_grad:
+            return None
+        if self.packed is None:
+            self.packed = self._packed_integers()
+        packed = self.packed
+        return packed if packed and x.numel() <= packed.most_rows * self.in_features else None
+
+    def _packed_integers(self) -> Halves | Integers | bool:
+        """Return the packed integers; False if the weights are others, or without kernels."""
         weight = self.weight.detach()
-        unit = weight.abs().max() / 127
-        integers = (weight / unit).round()
-        if not bool(((weight / unit - integers).abs() < 1e-4).all()):
+        blocks = torch.split(weight, list(self.blocks or weight.shape[:1]))
+        units = torch.cat([(block.abs().max() / 127).expand(len(block)) for block in blocks])
+        integers = (weight / units[:, None]).round()
+        if not bool(((weight / units[:, None] - integers).abs() < 1e-4).all()):
             return False
-        packed = torch.ops.onednn.qlinear_prepack(integers.to(torch.int8), None)
-        outputs = self.out_features
-        return packed, unit.expand(outputs).clone(), torch.zeros(outputs, dtype=torch.long)
+        bias = None if self.bias is None else self.bias.detach()
+        # Without VNNI, sums of products of 8 bits would overflow.
+        large = weight.numel() >= MIN_INTEGERS and torch.cpu._is_vnni_supported()
+        try:
+            return (Integers if large else Halves)(integers, units, bias)
+        except (AttributeError, RuntimeError):  # this torch or this processor has no such kernel
+            return False
 
-    def _multiplied(self, x: Tensor) -> Tensor:
-        """Return x Wᵀ + b of x [rows, inputs]."""
-        scale = x.abs().amax(1, keepdim=True).clamp_(min=1e-30) / 127
-        rest, parts = x / scale, []
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self.packed = None
+        return super()._apply(fn, recurse)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "packed": None}
+
+
+class Halves:
+    """Products of rows in float32 with integers in half precision, times a unit per output."""
+
+    most_rows = 128  # with more, float32 is as fast
+
+    def __init__(self, integers: Tensor, units: Tensor, bias: Tensor | None) -> None:
+        self.weight = torch.ops.quantized.linear_prepack_fp16(integers, None)
+        product = torch.ops.quantized.linear_dynamic_fp16.default
+        # torch looks for a weight without values, which takes longer than a small operation
+        self.product = getattr(product, "_op", product)
+        self.units, self.bias = units, units.new_zeros(1) if bias is None else bias
+        self.unit = float(units[0]) if bool((units == units[0]).all()) else None
+
+    def multiply(self, x: Tensor) -> Tensor:
+        return torch.addcmul(self.bias, self.product(x, self.weight), self.units)
+
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        if self.unit is None:
+            return self.multiply(x).add_(residual)
+        product: Tensor = self.product(x, self.weight)
+        return torch.add(residual, product, alpha=self.unit).add_(self.bias)
+
+
+class Integers:
+    """Products of rows in float32 with 8-bit integers, times a unit per output.
+
+    Each row is written as s · (a + b / 254 + c / 254²) with integers a, b, c from −127 to 127,
+    which are three rows of one product in integers.
+    """
+
+    most_rows = 16  # with more, float32 is as fast
+
+    def __init__(self, integers: Tensor, units: Tensor, bias: Tensor | None) -> None:
+        packed = torch.ops.onednn.qlinear_prepack(integers.to(torch.int8), None)
+        self.weight = packed, units.clone(), torch.zeros(len(units), dtype=torch.long)
+        self.bias = bias
+
+    def multiply(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        scale = rows.abs().amax(1, keepdim=True).clamp_(min=1e-30) / 127
+        rest, parts = rows / scale, []
         for _ in range(3):
             parts.append(rest.round())
             rest = (rest - parts[-1]) * PART
         unsigned = torch.cat(parts).to(torch.int8).view(torch.uint8).add_(128)
-        options: tuple[Any, ...] = (1.0, 0, torch.float32, "none", [], "")
-        product = torch.ops.onednn.qlinear_pointwise(
-            unsigned, 1.0, 128, *self.integers, None, *options
+        product = torch.ops.onednn.qlinear_pointwise.default(
+            unsigned, 1.0, 128, *self.weight, None, 1.0, 0, torch.float32, *PLAIN
         )
         a, b, c = product.chunk(3)
         total: Tensor = a.add_(b.add_(c, alpha=1 / PART), alpha=1 / PART)
         if self.bias is None:
-            return total.mul_(scale)
-        return torch.addcmul(self.bias, total, scale, out=total)
+            total = total.mul_(scale)
+        else:
+            total = torch.addcmul(self.bias, total, scale, out=total)
+        return total.view(*x.shape[:-1], -1)
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        self.integers = None
-        return super()._apply(fn, recurse)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "integers": None}
+    def add(self, x: Tensor, residual: Tensor) -> Tensor:
+        return self.multiply(x).add_(residual)
 
 
 def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:

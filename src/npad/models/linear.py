@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Self
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -20,14 +20,22 @@ MIN_PACKED_NUMBERS = 1 << 16  # of the weight; with fewer, a packed product take
 MIN_PACKED_NUMBERS_OF_A_ROW = 1 << 19  # with one or two rows
 
 
-class Product(nn.Module):
+class Linear(nn.Module):
+    """A linear layer for inference."""
+
+    multiplies = True  # it does nothing else, as `Products` needs to know
+
+    def added(self, x: Tensor, residual: Tensor) -> Tensor:
+        """Return the residual + x Wᵀ + b."""
+        return residual + self.forward(x)  # type: ignore[no-any-return]
+
+
+class Product(Linear):
     """A linear layer for inference: x Wᵀ + b.
 
     A CPU multiplies with packed weights (oneDNN). A GPU computes a float32 product as three in
     bfloat16 (see `npad.kernels.layers`).
     """
-
-    multiplies = True  # it does nothing else, as `Products` needs to know
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         super().__init__()
@@ -38,7 +46,7 @@ class Product(nn.Module):
         self.frees = False  # whether packing frees the weight as it was
 
     @classmethod
-    def stacked(cls, weights: list[Tensor], biases: list[Tensor]) -> Product:
+    def stacked(cls, weights: list[Tensor], biases: list[Tensor]) -> Self:
         """Return the products of one input with several matrices as a single layer.
 
         Args:

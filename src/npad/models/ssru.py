@@ -11,7 +11,7 @@ The first input of the decoder is zero, and its position is added to it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +32,8 @@ EPSILON = 1e-9  # of layer norms, as in Marian
 # NPAD's σ₀ by default, as a share of the RMS of the cells: on English to Portuguese, 0.5 to 2 find
 # equally probable outputs. The first cells are zero, so that noise begins with the second token.
 RELATIVE_NOISE = 0.5
+TABLED_POSITIONS = 1024  # whose sinusoids are kept
+GROUP_TOKENS = 256  # that are encoded at a time on a CPU: more take no less time each
 UNSUPPORTED = "npad reads transformers with an SSRU decoder, as Firefox has them"
 # Options of Marian that change the computation, and the values they may have here.
 REQUIRED = {
@@ -65,17 +67,17 @@ class SSRUState:
     owner: Tensor | None = None  # [groups], the sentence of each group of rows; None: the i-th
 
 
-class NormedSum(nn.Module):
-    """norm(x + change), a layer norm over a residual sum."""
+class Norm(nn.Module):
+    """A layer norm."""
 
     def __init__(self, weights: Mapping[str, Tensor], name: str) -> None:
         super().__init__()
         self.scale = nn.Parameter(weights[f"{name}_ln_scale"], requires_grad=False)
         self.shift = nn.Parameter(weights[f"{name}_ln_bias"], requires_grad=False)
 
-    def forward(self, x: Tensor, change: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         scale, shift = self._parameters["scale"], self._parameters["shift"]
-        return torch.layer_norm(x + change, x.shape[-1:], scale, shift, EPSILON)
+        return torch.layer_norm(x, x.shape[-1:], scale, shift, EPSILON)
 
 
 class FeedForward(nn.Module):
@@ -83,79 +85,87 @@ class FeedForward(nn.Module):
 
     def __init__(self, weights: Mapping[str, Tensor], name: str) -> None:
         super().__init__()
-        self.first = Product(weights[f"{name}_W1"], weights[f"{name}_b1"])
-        self.second = Product(weights[f"{name}_W2"], weights[f"{name}_b2"])
-        self.norm = NormedSum(weights, f"{name}_ffn")
+        self.first = IntegerProduct(weights[f"{name}_W1"], weights[f"{name}_b1"])
+        self.second = IntegerProduct(weights[f"{name}_W2"], weights[f"{name}_b2"])
+        self.norm = Norm(weights, f"{name}_ffn")
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm.forward(x, self.second.forward(self.first.forward(x).relu_()))
+        return self.norm.forward(self.second.added(self.first.forward(x).relu_(), x))
 
 
 class Attention(nn.Module):
-    """norm(x + attention of x to a memory), with several heads."""
+    """norm(x + attention of x), with several heads."""
 
     def __init__(self, weights: Mapping[str, Tensor], name: str, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        parts = {part: (weights[f"{name}_W{part}"], weights[f"{name}_b{part}"]) for part in "qkvo"}
-        self.query, self.output = Product(*parts["q"]), Product(*parts["o"])
-        self.memory = Product.stacked(*map(list, zip(parts["k"], parts["v"], strict=True)))
-        self.norm = NormedSum(weights, f"{name}_Wo")
+        self.output = IntegerProduct(weights[f"{name}_Wo"], weights[f"{name}_bo"])
+        self.norm = Norm(weights, f"{name}_Wo")
 
-    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the keys and the values of a memory [n, length, width]: [n, heads, length, -1]."""
-        split = self.memory(memory).view(*memory.shape[:2], 2, self.heads, -1)
-        keys, values = split.permute(2, 0, 3, 1, 4)
-        return keys, values
+    def split(self, projected: Tensor, sentences: int, parts: int) -> tuple[Tensor, ...]:
+        """Return the parts of projections [n · length, parts · width]: [n, heads, length, -1]."""
+        shape = (sentences, -1, parts, self.heads, projected.shape[-1] // (parts * self.heads))
+        return projected.view(shape).permute(2, 0, 3, 1, 4).unbind()
 
-    def forward(
-        self, x: Tensor, keys: Tensor, values: Tensor, real: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def attend(
+        self, x: Tensor, queries: Tensor, keys: Tensor, values: Tensor, real: Tensor | None
+    ) -> Tensor:
         """Attend to the memories of n sentences.
 
         Args:
             x: [rows, width], the same number of rows per sentence.
+            queries: [n, heads, rows / n, head width].
             keys: [n, heads, length, head width].
             values: as keys.
             real: [n, 1, 1, length], false at padding; None if there is none.
-
-        Returns:
-            The block's output, and its query: [rows, width] each.
         """
-        query = self.query.forward(x)
-        heads = query.view(len(keys), -1, self.heads, keys.shape[-1]).transpose(1, 2)
-        context = F.scaled_dot_product_attention(heads, keys, values, attn_mask=real)
-        output = self.output.forward(context.transpose(1, 2).reshape(x.shape))
-        return self.norm.forward(x, output), query
+        if len(queries) == 1 and real is None:  # torch is slower with its own attention
+            scores = torch.bmm(queries[0], keys[0].transpose(1, 2)).mul_(keys.shape[-1] ** -0.5)
+            context = torch.bmm(scores.softmax(-1), values[0]).transpose(0, 1).reshape(x.shape)
+        else:
+            context = F.scaled_dot_product_attention(queries, keys, values, attn_mask=real)
+            context = context.transpose(1, 2).reshape(x.shape)
+        return self.norm.forward(self.output.added(context, x))
 
 
-class EncoderLayer(nn.Module):
+class EncoderLayer(Attention):
     """A layer of the encoder: self-attention, feed-forward."""
 
     def __init__(self, weights: Mapping[str, Tensor], name: str, heads: int) -> None:
-        super().__init__()
-        self.attention = Attention(weights, f"{name}_self", heads)
+        super().__init__(weights, f"{name}_self", heads)
+        self.inputs = _stacked(weights, f"{name}_self", "qkv")
         self.feed_forward = FeedForward(weights, f"{name}_ffn")
 
-    def forward(self, x: Tensor, real: Tensor | None) -> Tensor:
-        """Return the layer's output for x [n, length, width], of the same shape."""
-        memory = self.attention.project(x)
-        attended, _ = self.attention(x.flatten(0, 1), *memory, real)
-        return self.feed_forward(attended).view(x.shape)  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, sentences: int, real: Tensor | None) -> Tensor:
+        """Return the layer's output for x [sentences · length, width], of the same shape."""
+        queries, keys, values = self.split(self.inputs.forward(x), sentences, 3)
+        return self.feed_forward.forward(self.attend(x, queries, keys, values, real))
 
 
-class SSRULayer(nn.Module):
+class SSRULayer(Attention):
     """A layer of the decoder: the cell, attention to the source, feed-forward."""
 
     def __init__(self, weights: Mapping[str, Tensor], name: str, heads: int) -> None:
-        super().__init__()
+        super().__init__(weights, f"{name}_context", heads)
         forget, bias = weights[f"{name}_rnn_Wf"], weights[f"{name}_rnn_bf"]
-        self.gates = Product.stacked(
+        self.gates = IntegerProduct.stacked(
             [forget, weights[f"{name}_rnn_W"]], [bias, torch.zeros_like(bias)]
         )
-        self.norm = NormedSum(weights, f"{name}_rnn_ffn")
-        self.context = Attention(weights, f"{name}_context", heads)
+        self.cell_norm = Norm(weights, f"{name}_rnn_ffn")
+        self.query = _stacked(weights, f"{name}_context", "q")
+        self.memory = _stacked(weights, f"{name}_context", "kv")
         self.feed_forward = FeedForward(weights, f"{name}_ffn")
+
+    def project(self, memory: Tensor, sentences: int) -> tuple[Tensor, Tensor]:
+        """Return keys and values of a memory [n · length, width]: [n, heads, length, -1] each."""
+        keys, values = self.split(self.memory.forward(memory), sentences, 2)
+        return keys, values
+
+
+def _stacked(weights: Mapping[str, Tensor], name: str, parts: str) -> IntegerProduct:
+    """Return the projections of an attention to queries, keys or values as one layer."""
+    matrices = ([weights[f"{name}_{kind}{part}"] for part in parts] for kind in "Wb")
+    return IntegerProduct.stacked(*matrices)
 
 
 class SSRUTransformer(Network[SSRUState]):
@@ -190,9 +200,12 @@ class SSRUTransformer(Network[SSRUState]):
                 weights[name] if name in weights else weights["Wemb"]
                 for name in ("encoder_Wemb", "decoder_Wemb")
             )
-            output = weights.get("decoder_ff_logit_out_W", target)
+            self.source_vocabulary = len(source)
             self.vocabulary, self.width = target.shape
             _ensure_shapes(weights, self.vocabulary, self.width)
+            # the last embedding is that of the begin token, which is zero
+            embedding = torch.cat([target, target.new_zeros(1, self.width)])
+            output = weights.get("decoder_ff_logit_out_W", embedding[:-1])
             if self.heads < 1 or self.width % self.heads:
                 raise ValueError("the heads do not divide the width")
             self.encoder = nn.ModuleList(
@@ -204,43 +217,63 @@ class SSRUTransformer(Network[SSRUState]):
             self.logits = IntegerProduct(output, weights["decoder_ff_logit_out_b"])
         except (KeyError, ValueError, RuntimeError) as error:
             raise InvalidInput(f"{UNSUPPORTED}; this one is incomplete: {error}") from error
-        self.source_embedding = _shared(source, self.logits)
-        self.target_embedding = _shared(target, self.logits)
+        self.target_embedding = nn.Parameter(embedding, requires_grad=False)
+        self.source_embedding = self.target_embedding
+        if source is not target:
+            self.source_embedding = nn.Parameter(source, requires_grad=False)
         self.special = Special(bos=self.vocabulary, eos=0, pad=0)
         layers = len(self.decoder)
         self.sites = {"hidden": layers * self.width}
         self.sites |= {f"hidden.{layer}": self.width for layer in range(layers)}
         self.sites |= {"embedding": self.width, "output": self.width}
         self.frequencies: Tensor
+        self.sinusoids: Tensor
         half = self.width // 2
         frequencies = 10_000.0 ** (-torch.arange(half, dtype=torch.float64) / max(1, half - 1))
         self.register_buffer("frequencies", frequencies.float(), persistent=False)
+        table = _sinusoids(torch.arange(TABLED_POSITIONS), self.frequencies)
+        self.register_buffer("sinusoids", table, persistent=False)
 
     def start(self, source: Any) -> SSRUState:
         lengths = [len(tokens) for tokens in source]
-        device = self.device
+        sentences, longest, device = len(lengths), max(lengths), self.device
+        groups = by_length(lengths) if device.type == "cpu" else [[*range(sentences)]]
+        if len(groups) == 1:
+            memories = self._encode(source, lengths)
+        else:
+            shape = (sentences, self.heads, longest, self.width // self.heads)
+            memories = [
+                (self.sinusoids.new_zeros(shape), self.sinusoids.new_zeros(shape))
+                for _ in self.decoder
+            ]
+            for group in groups:
+                own = self._encode([source[i] for i in group], [lengths[i] for i in group])
+                for pair, parts in zip(memories, own, strict=True):
+                    for whole, part in zip(pair, parts, strict=True):
+                        whole[group, :, : part.shape[2]] = part
+        return SSRUState(
+            cells=(self.sinusoids.new_zeros(sentences, self.width),) * len(self.decoder),
+            positions=torch.zeros(sentences, dtype=torch.long, device=device),
+            memories=tuple(memories),
+            real=_real(lengths, device),
+            layout=Layout(sentences, 1),
+            query=self.sinusoids.new_zeros(sentences, self.width),
+        )
+
+    def _encode(self, source: Any, lengths: list[int]) -> list[tuple[Tensor, Tensor]]:
+        """Return keys and values per layer of the decoder, [n, heads, length, head width]."""
         padded = pad_sequence(
             [torch.as_tensor(tokens, dtype=torch.long) for tokens in source],
             batch_first=True,
             padding_value=self.special.eos,
-        )
+        ).to(self.device)
         sentences, longest = padded.shape
-        padded, real = padded.to(device), None
-        if min(lengths) < longest:
-            real = torch.arange(longest) < torch.tensor(lengths)[:, None]
-            real = real[:, None, None].to(device)
         embedded = F.embedding(padded, self.source_embedding) * math.sqrt(self.width)
-        x = self._positioned(embedded, torch.arange(longest, device=device))
+        positions = self._positions(torch.arange(longest, device=self.device))
+        x, real = (embedded + positions).flatten(0, 1), _real(lengths, self.device)
         for layer in self.encoder:
-            x = layer(x, real)
-        return SSRUState(
-            cells=(x.new_zeros(sentences, self.width),) * len(self.decoder),
-            positions=torch.zeros(sentences, dtype=torch.long, device=device),
-            memories=tuple(layer.context.project(x) for layer in self.decoder),  # type: ignore[operator, union-attr]
-            real=real,
-            layout=Layout(sentences, 1),
-            query=x.new_zeros(sentences, self.width),
-        )
+            x = layer.forward(x, sentences, real)
+        return [layer.project(x, sentences) for layer in self.decoder]  # type: ignore[operator]
 
     def select(self, state: SSRUState, rows: Tensor) -> SSRUState:
         layout, sentences = state.layout.after(rows)
@@ -308,11 +341,12 @@ class SSRUTransformer(Network[SSRUState]):
     ) -> tuple[Tensor, SSRUState]:
         """Read tokens [rows, T]: return the readouts [rows, T, width] and the state after them."""
         rows, steps = tokens.shape
-        x = _perturbed(perturbs, "embedding", self._embedded(tokens))
+        embedded = F.embedding(tokens, self.target_embedding) * math.sqrt(self.width)
+        x = _perturbed(perturbs, "embedding", embedded)
         positions = state.positions[:, None]
         if steps > 1:
             positions = positions + torch.arange(steps, device=tokens.device)
-        x = self._positioned(x, positions).flatten(0, 1)  # [rows · T, width]
+        x = (x + self._positions(positions)).view(rows * steps, -1)
         memories, real = _memories(state)
         cells, query = [], state.query
         layer: Any
@@ -325,28 +359,55 @@ class SSRUTransformer(Network[SSRUState]):
                 passed.append(cell)
             cells.append(cell)
             passed_on = torch.stack(passed, 1).view_as(x) if steps > 1 else cell
-            x = layer.norm.forward(x, passed_on.relu())
+            x = layer.cell_norm.forward(x + passed_on.relu())
             # the rows of a sentence are consecutive, and so are the steps of a row
-            x, query = layer.context.forward(x, *memories[i], real)
-            x = layer.feed_forward.forward(x)
-        state = replace(
-            state,
-            cells=tuple(cells),
-            positions=state.positions + steps,
-            query=query.view(rows, steps, -1)[:, -1],
+            keys, values = memories[i]
+            query = layer.query.forward(x)
+            (heads,) = layer.split(query, len(keys), 1)
+            x = layer.feed_forward.forward(layer.attend(x, heads, keys, values, real))
+        state = SSRUState(
+            tuple(cells),
+            state.positions + steps,
+            state.memories,
+            state.real,
+            state.layout,
+            query.view(rows, steps, -1)[:, -1],
+            state.owner,
         )
         return _perturbed(perturbs, "output", x.view(rows, steps, -1)), state
 
-    def _embedded(self, tokens: Tensor) -> Tensor:
-        """Return the scaled embeddings [..., width], zero for the begin token."""
-        embedded = F.embedding(tokens.clamp(max=self.vocabulary - 1), self.target_embedding)
-        scale = (tokens != self.special.bos) * math.sqrt(self.width)
-        return embedded * scale[..., None].to(embedded)
+    def _positions(self, positions: Tensor) -> Tensor:
+        """Return the sinusoids of positions, [..., width]."""
+        if positions.is_cpu:
+            try:
+                return F.embedding(positions, self.sinusoids)
+            except IndexError:
+                pass  # beyond the table
+        return _sinusoids(positions, self.frequencies).to(self.sinusoids)
 
-    def _positioned(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Add sinusoids, all sines before all cosines, to x [..., width]."""
-        angles = positions[..., None] * self.frequencies
-        return x + torch.cat([angles.sin(), angles.cos()], -1).to(x)
+
+def by_length(lengths: Sequence[int]) -> list[list[int]]:
+    """Return groups of sentences of similar length, to be encoded with little padding."""
+    groups: list[list[int]] = [[]]
+    for sentence in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if len(groups[-1]) * lengths[sentence] > GROUP_TOKENS:
+            groups.append([])
+        groups[-1].append(sentence)
+    return groups if len(groups) > 1 else [[*range(len(lengths))]]
+
+
+def _real(lengths: list[int], device: torch.device) -> Tensor | None:
+    """Return [n, 1, 1, length], false at padding; None if there is none."""
+    if min(lengths) == max(lengths):
+        return None
+    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return real[:, None, None].to(device)
+
+
+def _sinusoids(positions: Tensor, frequencies: Tensor) -> Tensor:
+    """Return sinusoids, all sines before all cosines, [..., 2 · frequencies]."""
+    angles = positions[..., None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], -1)
 
 
 @dataclass(frozen=True)
@@ -358,6 +419,7 @@ class ShortlistState:
     weight: Tensor  # [n, width], of the output layer
     bias: Tensor  # [n]
     banned: Tensor | None  # [sentences, n]; None if all sentences allow all of them
+    output: Product | None  # of several sentences on a CPU, for float32
 
 
 class Shortlisted(Wrapper[Any]):
@@ -380,7 +442,12 @@ class Shortlisted(Wrapper[Any]):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, forced=self.forced, attention=self.attention)
+        return replace(
+            super().capabilities,
+            forced=self.forced,
+            attention=self.attention,
+            step_listed=self.step_listed,
+        )
 
     def in_precision(self, precision: str) -> Shortlisted:
         """Return a copy that computes in lower precision."""
@@ -401,18 +468,28 @@ class Shortlisted(Wrapper[Any]):
         banned = ~allowed[:, tokens]
         tokens, banned = tokens.to(self.device), banned.to(self.device)
         weight, bias, alone = self.weight[tokens], self.bias[tokens], len(banned) == 1
-        inner = self.model.start(source)
-        return ShortlistState(inner, tokens, weight, bias, None if alone else banned)
+        output = None if alone or not weight.is_cpu else Product(weight, bias)
+        listed = tokens, weight, bias, None if alone else banned, output
+        return ShortlistState(self.model.start(source), *listed)
 
     def step(
         self, state: ShortlistState, tokens: Tensor, perturb: Any = None
     ) -> tuple[Tensor, ShortlistState]:
         readouts, inner = self.model.transition(state.inner, tokens, perturb or untouched)
-        return self._logits(state, readouts), replace(state, inner=inner)
+        return self._spread(state, self._logits(state, readouts)), replace(state, inner=inner)
+
+    def step_listed(
+        self, state: ShortlistState, tokens: Tensor
+    ) -> tuple[Tensor, ShortlistState, Tensor]:
+        """Return the logits of the tokens that any sentence allows, the state, and the tokens."""
+        readouts, inner = self.model.transition(state.inner, tokens, untouched)
+        listed = state.tokens, state.weight, state.bias, state.banned, state.output
+        return self._logits(state, readouts), ShortlistState(inner, *listed), state.tokens
 
     def forced(self, state: ShortlistState, tokens: Tensor) -> Tensor:
         """Return the logits [rows, T, V] of all steps that read tokens [rows, T]."""
-        return self._logits(state, self.model.features(state.inner, tokens))
+        readouts = self.model.features(state.inner, tokens)
+        return self._spread(state, self._logits(state, readouts))
 
     def attention(self, state: ShortlistState) -> Tensor:
         """Return the weights of the last step, [rows, source length]."""
@@ -426,11 +503,21 @@ class Shortlisted(Wrapper[Any]):
         return replace(state, inner=self.model.select(state.inner, rows), banned=banned)
 
     def _logits(self, state: ShortlistState, readouts: Tensor) -> Tensor:
-        """Return the logits [..., V] of readouts [..., width]; those of a sentence follow."""
-        listed = F.linear(readouts, state.weight, state.bias)
+        """Return the logits [..., n] of the tokens that any sentence allows.
+
+        readouts: [..., width], those of a sentence one after the other.
+        """
+        if state.output is not None and readouts.dtype == torch.float32:
+            listed = state.output.forward(readouts)  # packs the weight
+        else:
+            listed = F.linear(readouts, state.weight, state.bias)
         if state.banned is not None:
             by_sentence = listed.view(len(state.banned), -1, listed.shape[-1])
             by_sentence.masked_fill_(state.banned[:, None], -torch.inf)
+        return listed
+
+    def _spread(self, state: ShortlistState, listed: Tensor) -> Tensor:
+        """Return the logits of all tokens, [..., V], from those that are allowed."""
         logits = listed.new_full((*listed.shape[:-1], self.vocabulary), -torch.inf)
         return logits.index_copy_(-1, state.tokens, listed)
 
@@ -460,13 +547,6 @@ def _ensure_shapes(weights: Mapping[str, Tensor], vocabulary: int, width: int) -
         shape = (outputs, inputs) if "_W" in name[-4:] or name.endswith("Wemb") else (outputs,)
         if tuple(weight.shape) != shape:
             raise ValueError(f"{name} has the shape {list(weight.shape)}, not {list(shape)}")
-
-
-def _shared(embedding: Tensor, output: Product) -> nn.Parameter:
-    """Return an embedding as a parameter: that of the output, where they are the same."""
-    if embedding.data_ptr() == output.weight.data_ptr():
-        return output.weight
-    return nn.Parameter(embedding, requires_grad=False)
 
 
 def _perturbed(perturbs: list[Any], site: str, x: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ def load_firefox(folder: Path, device: torch.device, shortlisted: bool) -> Trans
         model = SSRUTransformer(content.weights, content.options).to(device).eval()
     except InvalidInput as error:
         raise InvalidInput(f"{files.model}: {error}") from error
-    sizes = (len(model.source_embedding), model.vocabulary)
+    sizes = (model.source_vocabulary, model.vocabulary)
     if (len(source), len(target)) != sizes:
         rule = f"its vocabularies have {len(source):,} and {len(target):,} tokens"
         raise StorageError(f"{folder} is damaged: {rule}, the model {sizes[0]:,} and {sizes[1]:,}")

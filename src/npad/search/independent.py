@@ -46,15 +46,16 @@ class IndependentRows:
 
     def advance(self, predicted: Prediction) -> tuple[IndependentRows, Tensor | None]:
         groups, width = self.tokens.shape
-        if self.choice is None and width == self.width and predicted.first is not None:
+        by_kernel = predicted.first is not None and predicted.listed is None
+        if self.choice is None and width == self.width and by_kernel:
             return self._greedy_by_kernel(predicted), None
         predicted = predicted.expand(groups, self.width)
         if self.choice is None:
-            tokens = predicted.best()
+            tokens, gained = predicted.greedy()
         else:
             tokens = self.choice(predicted.dense(), self.history.step + 1)
+            gained = predicted.at(tokens[..., None]).squeeze(-1)
         tokens = tokens.masked_fill(self.finished, self.eos)
-        gained = predicted.at(tokens[..., None]).squeeze(-1)
         ends = tokens == self.eos  # those that were finished have it as well
         advanced = IndependentRows(
             self.choice,

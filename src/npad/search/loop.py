@@ -14,7 +14,7 @@ from npad.engine.cuda_graphs import GraphCache, bucket, graphs_of
 from npad.engine.deadline import check_deadline
 from npad.engine.devices import to_cpu
 from npad.engine.memory import ensure_fits
-from npad.engine.next_token import Prediction
+from npad.engine.next_token import Listed, Prediction
 from npad.engine.pytree import tree_map
 from npad.errors import ModelError, NoiseTooStrong
 from npad.hypotheses import Hypotheses, join_groups
@@ -146,6 +146,7 @@ class Steps:
         self.model, self.max_rows, self.per_sentence = model, max_rows, per_sentence
         self.capabilities = Capabilities.of(model)
         self.step_pair = self.capabilities.step_pair
+        self.step_listed = self.capabilities.step_listed
         self.normalised = self.capabilities.normalised
         self.vocabulary: int | None = None
 
@@ -186,8 +187,12 @@ class Steps:
             groups, width = frontier.tokens.shape
             clean = None
             if self.step_pair is None:
-                logits, state = self.model.step(state, frontier.tokens.flatten())
-                predicted = self._predicted(logits, groups * width)
+                tokens, listed = frontier.tokens.flatten(), None
+                if self.step_listed is None:
+                    logits, state = self.model.step(state, tokens)
+                else:
+                    logits, state, listed = self.step_listed(state, tokens)
+                predicted = self._predicted(logits, groups * width, listed)
                 if self.capabilities.progress is not None:
                     predicted = replace(predicted, progress=self.capabilities.progress(state))
                 predicted = predicted.view(groups, width)
@@ -211,14 +216,16 @@ class Steps:
         status = torch.stack(Status(frontier.broken.long(), (~done).sum()))
         return state, frontier, idle, status
 
-    def _predicted(self, logits: object, rows: int) -> Prediction:
+    def _predicted(self, logits: object, rows: int, listed: Tensor | None = None) -> Prediction:
         predicted = Prediction.of(self.model, logits, rows, self.normalised, self.vocabulary)
         if self.vocabulary is None:
             self.vocabulary = predicted.logits.shape[-1]
             bytes_per_row = WORKING_COPIES * predicted.norm.element_size() * self.vocabulary
             max_rows = 2 * self.max_rows if self.paired else self.max_rows
             ensure_fits(max_rows, bytes_per_row, predicted.norm.device)
-        return predicted
+        if listed is None:
+            return predicted
+        return predicted.of_tokens(Listed(listed, self.capabilities.vocabulary or len(listed)))
 
     def count_calls(self, groups: int, width: int, count: int, rows: int) -> None:
         """Report the model calls of the next `count` steps of groups that are not done.

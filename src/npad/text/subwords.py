@@ -183,7 +183,8 @@ class SentencePieces:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of texts, without end tokens."""
-        return [list(tokens) for tokens in self.processor.encode(list(texts), num_threads=1)]
+        # given a list, even with one thread, it starts a thread
+        return [list(self.processor.encode(text)) for text in texts]
 
     def __call__(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens."""
