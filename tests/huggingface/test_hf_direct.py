@@ -103,7 +103,7 @@ def test_layers_that_somebody_listens_to_are_run_by_transformers(packed):
     model.model.decoder.layers[0].fc1.register_forward_hook(lambda *given: heard.append(given))
     adapter = HuggingFace(model)
     decode(adapter, source("marian"), Greedy(), 4)
-    assert adapter.network.direct is None
+    assert adapter.direct is None
     assert heard
 
 
@@ -127,9 +127,9 @@ def test_a_decoder_that_differs_is_run_by_transformers(kind, monkeypatch):
 
 def test_a_large_prompted_model_is_not_held_twice(monkeypatch):
     adapter = HuggingFace(build("llama"))
-    assert adapter.network.direct is not None
+    assert adapter.direct is not None
     monkeypatch.setattr(linear, "MAX_PREPARED_BYTES", 1)
-    assert HuggingFace(build("llama")).network.direct is None
+    assert HuggingFace(build("llama")).direct is None
 
 
 def test_tied_weights_are_packed_once(packed):
