@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import npad
-from cases import assert_same
+from cases import assert_clean_scores, assert_same, counted
 from hf_cases import build, growing, hooks, kinds, plain, saved, source, tensors  # noqa: F401
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, decode, signature
 from npad.models import linear
@@ -58,6 +58,17 @@ def test_teacher_forcing_after_a_longer_prefix_reads_as_transformers_does(kind):
     state = adapter.start_search(source(kind))
     assert isinstance(state, DirectState)
     torch.testing.assert_close(adapter.forced(state, tokens), expected)
+
+
+@kinds
+def test_the_clean_chain_is_not_read_again(kind):
+    adapter, given = HuggingFace(build(kind)), source(kind)
+    _, calls = counted(decode, adapter, given, NPAD(Greedy(), 3, Noise(0.0)), 6)
+    assert calls.rescoring == 0
+    for decoder in (Greedy(), Beam(2), Sampling(2)):
+        found = decode(adapter, given, NPAD(decoder, 4, Noise(0.5)), 6)
+        assert any(len({h.chain for h in row}) > 1 for row in found)
+        assert_clean_scores(adapter, given, found, 1e-4)
 
 
 @kinds
