@@ -85,7 +85,7 @@ class Gaussian(Distribution):
     """Normal noise, the paper's."""
 
     def unit(self, keys: Keys, width: int) -> Tensor:
-        return draw(keys.streams(), width, normal)
+        return keys.draw(width, normal)
 
     def added(self, x: Tensor, scale: Tensor, keys: Keys) -> Tensor:
         if not fused(x) or x.requires_grad:  # the kernel has no backward pass
@@ -185,7 +185,7 @@ class Fixed(Wrapping):
     def _fixed(self, keys: Keys) -> Keys:
         """Return the keys without their steps and slots."""
         zeros = torch.zeros_like(keys.steps)
-        return replace(keys, steps=zeros, slots=zeros)
+        return replace(keys, steps=zeros, slots=zeros, layers=())
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Antithetic(Wrapping):
 
     def unit(self, keys: Keys, width: int) -> Tensor:
         negated = keys.chains % 2 == 0
-        noise = self.base.unit(replace(keys, chains=keys.chains - negated.long()), width)
+        noise = self.base.unit(replace(keys, chains=keys.chains - negated.long(), layers=()), width)
         return torch.where(negated[:, None], -noise, noise)
 
 

@@ -60,7 +60,7 @@ class Hypotheses:
     noisy_log_prob: Tensor | None = None  # [groups, n]
     proven: Tensor | None = None  # [groups, n]
     count: Tensor | None = None  # [groups, n], duplicates merged into it, itself included
-    clean_log_prob: Tensor | None = None  # [groups, n], recorded by `PairedClean` during the search
+    clean_log_prob: Tensor | None = None  # [groups, n], as the search recorded it, or NaN
     coverage: Tensor | None = None  # [groups, n, source length], attention summed over its tokens
     met: Tensor | None = None  # [groups, n], whether it has all phrases that are required
 

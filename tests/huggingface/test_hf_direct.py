@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import npad
-from cases import assert_same
+from cases import assert_clean_scores, assert_same, counted
 from hf_cases import build, growing, hooks, kinds, plain, saved, source, tensors  # noqa: F401
 from npad import NPAD, Beam, Greedy, InvalidInput, Noise, Sampling, decode, signature
 from npad.models import linear
@@ -61,6 +61,17 @@ def test_teacher_forcing_after_a_longer_prefix_reads_as_transformers_does(kind):
 
 
 @kinds
+def test_the_clean_chain_is_not_read_again(kind):
+    adapter, given = HuggingFace(build(kind)), source(kind)
+    _, calls = counted(decode, adapter, given, NPAD(Greedy(), 3, Noise(0.0)), 6)
+    assert calls.rescoring == 0
+    for decoder in (Greedy(), Beam(2), Sampling(2)):
+        found = decode(adapter, given, NPAD(decoder, 4, Noise(0.5)), 6)
+        assert any(len({h.chain for h in row}) > 1 for row in found)
+        assert_clean_scores(adapter, given, found, 1e-4)
+
+
+@kinds
 @pytest.mark.parametrize("precision", ["float32", "int8-all"])
 def test_the_users_model_stays_as_it_is(kind, precision, packed):
     model = build(kind, torch.float32)
@@ -103,7 +114,7 @@ def test_layers_that_somebody_listens_to_are_run_by_transformers(packed):
     model.model.decoder.layers[0].fc1.register_forward_hook(lambda *given: heard.append(given))
     adapter = HuggingFace(model)
     decode(adapter, source("marian"), Greedy(), 4)
-    assert adapter.network.direct is None
+    assert adapter.direct is None
     assert heard
 
 
@@ -127,9 +138,9 @@ def test_a_decoder_that_differs_is_run_by_transformers(kind, monkeypatch):
 
 def test_a_large_prompted_model_is_not_held_twice(monkeypatch):
     adapter = HuggingFace(build("llama"))
-    assert adapter.network.direct is not None
+    assert adapter.direct is not None
     monkeypatch.setattr(linear, "MAX_PREPARED_BYTES", 1)
-    assert HuggingFace(build("llama")).network.direct is None
+    assert HuggingFace(build("llama")).direct is None
 
 
 def test_tied_weights_are_packed_once(packed):

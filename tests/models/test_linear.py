@@ -45,6 +45,13 @@ def test_weights_are_packed_where_that_is_faster(kind, monkeypatch):
         made = build(out)
         made(torch.randn(rows, 24))
         assert made.kernel_weight is None
+    made.cached = False
+    made(torch.randn(1, 24))
+    assert made.kernel_weight is None  # it has few outputs
+    made = build()
+    made.cached = False  # its weights come from memory
+    made(torch.randn(1, 24))
+    assert (made.kernel_weight is not None) == kind
     for smallest, packed in ((40 * 24 + 1, False), (40 * 24, kind)):
         monkeypatch.setattr(product, "MIN_PACKED_NUMBERS", smallest)
         made = build()

@@ -57,6 +57,13 @@ def test_draws_are_numbers_of_the_stream():
     )
 
 
+def test_layers_drawn_together_have_the_numbers_of_each():
+    together = keys(3, layers=("a", "b"))
+    for site, width in (("a", 5), ("b", 4), ("b", 5), ("a", 5), ("c", 5)):
+        expected = draw(keys(3, site=site).streams(), width, normal)
+        assert torch.equal(together.at(site).draw(width, normal), expected)
+
+
 @pytest.mark.parametrize("field", FIELDS)
 def test_every_field_of_the_key_matters_and_leaves_no_correlation(field):
     """Rows that differ in one field, by any lag, have uncorrelated noise."""

@@ -17,7 +17,8 @@ MIN_PACKED_ROWS = 3  # rows; with fewer, a weight that fits a cache multiplies a
 MIN_PACKED_OUTPUTS = 16  # outputs; with fewer, there is nothing to pack
 MAX_PREPARED_BYTES = 1 << 30  # of a model's weights; those of a larger one are not held twice
 MIN_PACKED_NUMBERS = 1 << 16  # of the weight; with fewer, a packed product takes longer
-MIN_PACKED_NUMBERS_OF_A_ROW = 1 << 19  # with one or two rows
+MIN_PACKED_NUMBERS_OF_A_ROW = 1 << 19  # with one or two rows, if the model fits a cache
+MAX_CACHED_BYTES = 1 << 25  # of a model's weights; those of a larger one come from memory
 
 
 class Linear(nn.Module):
@@ -44,6 +45,7 @@ class Product(Linear):
         self.out_features, self.in_features = weight.shape
         self.kernel_weight: Tensor | None = None  # split or packed, computed on first use
         self.frees = False  # whether packing frees the weight as it was
+        self.cached = True  # whether the processor's cache may hold the whole model
 
     @classmethod
     def stacked(cls, weights: list[Tensor], biases: list[Tensor]) -> Self:
@@ -62,7 +64,7 @@ class Product(Linear):
         if is_float32 and fused(x) and rows != 1:  # a single row is bound by memory, not arithmetic
             return self._split(x)
         parameters = self._parameters  # looked up here, they take a tenth of the time
-        few = rows < MIN_PACKED_ROWS and "weight" in parameters
+        few = rows < MIN_PACKED_ROWS and self.cached and "weight" in parameters
         smallest = MIN_PACKED_NUMBERS_OF_A_ROW if few else MIN_PACKED_NUMBERS
         if (
             is_float32
@@ -92,7 +94,7 @@ class Product(Linear):
             self.kernel_weight = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
             if self.frees:
                 del self._parameters["weight"]
-        output: Tensor = torch.ops.mkldnn._linear_pointwise(
+        output: Tensor = torch.ops.mkldnn._linear_pointwise.default(
             x, self.kernel_weight, self._parameters.get("bias"), "none", [], ""
         )
         return output
@@ -159,8 +161,9 @@ class Products:
     assignment, or through `data`, as a number of each matrix tells.
     """
 
-    def __init__(self, make: Callable[[list[Any]], Any]) -> None:
+    def __init__(self, make: Callable[[list[Any]], Any], cached: bool = True) -> None:
         self.make = make  # makes one layer of those that read the same input
+        self.cached = cached  # whether the processor's cache may hold all weights
         self.made: dict[tuple[int, ...], tuple[Any, ...]] = {}  # by the ids of their weights
 
     def of(self, *layers: Any) -> Any:
@@ -174,7 +177,9 @@ class Products:
         if found is None or found[1] != state:
             alive = [ref(x) for x in tensors if x is not None]
             with torch.inference_mode(False), torch.no_grad():  # they outlive the call
-                found = self.made[key] = alive, state, self.make(list(layers))
+                made = self.make(list(layers))
+            made.cached = self.cached
+            found = self.made[key] = alive, state, made
         return found[2]
 
     def replaces(self, module: nn.Module) -> bool:
@@ -194,9 +199,12 @@ _products: WeakKeyDictionary[nn.Module, dict[Any, Products]] = WeakKeyDictionary
 
 def products_of(model: nn.Module, make: Callable[[list[Any]], Any]) -> Products:
     """Return the layers kept for a model that `make` made."""
-    products = _products.setdefault(model, {}).setdefault(make, Products(make))
-    products.forget()
-    return products
+    kept = _products.setdefault(model, {})
+    if make not in kept:
+        size = sum(weight.nbytes for weight in model.parameters())
+        kept[make] = Products(make, size <= MAX_CACHED_BYTES)
+    kept[make].forget()
+    return kept[make]
 
 
 def product_of(layers: list[Any]) -> Product:

@@ -297,7 +297,8 @@ class Noisy(Wrapper[State]):
         self, state: NoisyState[State], tokens: Tensor, perturb: Perturb | None = None
     ) -> tuple[Tensor, NoisyState[State]]:
         slots = torch.zeros_like(state.slots) if self.share_noise else state.slots
-        keys = Keys(self.seed, state.ids, state.chains, state.steps, slots)
+        layers = tuple(site for site in self.model.sites if site.startswith(f"{self.noise.site}."))
+        keys = Keys(self.seed, state.ids, state.chains, state.steps, slots, layers=layers)
         factor: object = self.noise.schedule(state.steps.to(torch.float32), state.entropy)
         if not isinstance(factor, Tensor) or factor.shape != state.sigma.shape:
             got = list(factor.shape) if isinstance(factor, Tensor) else repr(factor)

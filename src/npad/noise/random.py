@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,9 +57,13 @@ class Keys:
     steps: Tensor  # [rows], from 1
     slots: Tensor  # [rows], rank among the chain's live hypotheses
     site: str = ""
+    layers: tuple[str, ...] = ()  # sites whose numbers are drawn together
+    kept: dict[Any, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def at(self, site: str) -> Keys:
-        return replace(self, site=site)
+        keys = replace(self, site=site)
+        object.__setattr__(keys, "kept", self.kept)  # the same for all sites
+        return keys
 
     def parts(self) -> tuple[int, list[Tensor], int]:
         """Return the seed, the four fields [rows] and the site's hash, in the order of folding."""
@@ -70,13 +75,28 @@ class Keys:
 
     def streams(self) -> Tensor:
         """Return the 64-bit seed of each row's stream, [rows]."""
-        # Start from 0, not from the seed: seed 1 ^ sentence 0 would equal seed 0 ^ sentence 1.
-        key = torch.zeros_like(self.ids)
         seed, fields, site = self.parts()
-        parts: list[Tensor | int] = [seed, *fields, site]
-        for field in parts:
-            key = fold(key, field)
-        return key
+        key = self.kept.get("")
+        if key is None:
+            # Start from 0, not from the seed: seed 1 ^ sentence 0 would equal seed 0 ^ sentence 1.
+            key = torch.zeros_like(self.ids)
+            parts: list[Tensor | int] = [seed, *fields]
+            for part in parts:
+                key = fold(key, part)
+            self.kept[""] = key  # the site comes last
+        return fold(key, site)
+
+    def draw(self, width: int, form: Form) -> Tensor:
+        """Draw numbers [rows, width] for this site, and for all layers if it is one of them."""
+        if self.site not in self.layers:
+            return draw(self.streams(), width, form)
+        if (self.site, width) not in self.kept:
+            streams = torch.cat([self.at(layer).streams() for layer in self.layers])
+            drawn = draw(streams, width, form).chunk(len(self.layers))
+            self.kept.update(
+                ((layer, width), x) for layer, x in zip(self.layers, drawn, strict=True)
+            )
+        return self.kept.pop((self.site, width))
 
 
 def draw(streams: Tensor, width: int, form: Form) -> Tensor:

@@ -34,7 +34,7 @@ def rescore(
         model: the model; its `judge` re-scores if it has one.
         state: one row per sentence; not changed.
         hypotheses: [sentences, n], without duplicates. Clean log-probabilities recorded during the
-            search (`PairedClean`) are not computed again.
+            search are not computed again.
         coverage: also sum the attention over the tokens of each hypothesis.
 
     Raises:
@@ -42,15 +42,16 @@ def rescore(
         ModelError: a row of logits was NaN, +inf or −inf throughout.
     """
     hypotheses = hypotheses.cpu()
-    if hypotheses.clean_log_prob is not None and not coverage:
-        return _checked(
-            model, replace(hypotheses, log_prob=hypotheses.clean_log_prob, coverage=None)
-        )
+    unscored, known = hypotheses.exists, None if coverage else hypotheses.clean_log_prob
+    if known is not None:
+        unscored = unscored & known.isnan()
+        if not bool(unscored.any()):
+            return replace(hypotheses, log_prob=known, coverage=None)
     judge = Capabilities.of(model).judge or model
     capabilities = Capabilities.of(judge)
     strategy = strategy_for(capabilities, coverage)
     reads = (hypotheses.lengths + hypotheses.finished).clamp(min=1)
-    reads = torch.where(hypotheses.exists, reads, 0)
+    reads = torch.where(unscored, reads, 0)
     order = descending(reads)
     longest_first, reads = hypotheses.at(order), take(reads, order)
     scored: list[Scores] = []
@@ -63,19 +64,14 @@ def rescore(
         log_prob[scores.sentences[:, None], scores.places] = scores.log_prob.cpu()
     inverse = order.argsort(1)
     attention = take(_joined_coverage(hypotheses, scored), inverse) if coverage else None
-    return _checked(
-        model, replace(hypotheses, log_prob=take(log_prob, inverse), coverage=attention)
-    )
-
-
-def _checked(model: Model[Any], hypotheses: Hypotheses) -> Hypotheses:
-    """Return hypotheses; raise a ModelError if the score of an existing one is NaN."""
-    if bool((hypotheses.log_prob.isnan() & hypotheses.exists).any()):
+    log_prob = take(log_prob, inverse)
+    log_prob = log_prob if known is None else torch.where(unscored, log_prob, known)
+    if bool((log_prob.isnan() & hypotheses.exists).any()):
         raise ModelError(
             f"{Capabilities.of(model).name} returned NaN, +inf or nothing but −inf "
             "as a row of logits while scoring"
         )
-    return hypotheses
+    return replace(hypotheses, log_prob=log_prob, coverage=attention)
 
 
 class Scores(NamedTuple):

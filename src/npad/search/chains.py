@@ -24,7 +24,7 @@ from npad.noise.noisy import Noisy
 from npad.rows import Problems, repeat
 from npad.search.decoder import Decoder
 from npad.search.loop import CAPTURED_ROWS
-from npad.search.paired import PairedClean, noisy_pairs, pairs_pay
+from npad.search.paired import PairedClean, in_one_pass, noisy_pairs, pairs_pay
 from npad.search.shared_prefixes import SharedPrefixes, can_share
 
 
@@ -91,7 +91,12 @@ class ChainRunner:
             work = partial(self._run_part, of_model, of_state, problems, of_chains, capabilities)
             rows_each = len(problems) * self.inner.rows
             candidates += budget.run(work, range(len(of_chains)), rows_each)
-        return join(candidates, model.special.pad)
+        found = join(candidates, model.special.pad)
+        plain = capabilities.judge is None and not any(x.rescores for x in self.inner.within())
+        if plain and in_one_pass(capabilities) and found.chain is not None:
+            noisy = found.chain > 0  # the clean chain has its score already
+            return replace(found, clean_log_prob=found.log_prob.masked_fill(noisy, torch.nan))
+        return found
 
     def _run_part(
         self,

@@ -28,10 +28,17 @@ def pairs_pay(capabilities: Capabilities, rows: int) -> bool:
         capabilities: of the clean model.
         rows: of the noisy or steered search.
     """
-    # A Transformer, whose state grows, re-scores in one pass, which is faster than pairs.
-    in_one_pass = capabilities.reserve is not None and capabilities.forced is not None
     alone = capabilities.judge is None and capabilities.low_precision is None
-    return capabilities.capturable and alone and not in_one_pass and 0 < rows <= MAX_PAIRED_ROWS
+    few = 0 < rows <= MAX_PAIRED_ROWS
+    return capabilities.capturable and alone and few and not in_one_pass(capabilities)
+
+
+def in_one_pass(capabilities: Capabilities) -> bool:
+    """Return whether a model re-scores in one pass, which is faster than pairs.
+
+    A Transformer does, whose state grows.
+    """
+    return capabilities.reserve is not None and capabilities.forced is not None
 
 
 @dataclass(frozen=True)

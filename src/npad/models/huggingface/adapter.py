@@ -45,7 +45,7 @@ from npad.models.huggingface.parts import Parts, Source, Spread, float32_logits,
 from npad.models.huggingface.shared_attention import replaceable, sharing
 from npad.models.huggingface.states import CachedState, FixedState
 from npad.models.int8 import ALL_INT8, Int8Linear, ensure_int8, int8_of, quantise
-from npad.models.linear import is_large, packable, product_of, products_of, view_of
+from npad.models.linear import Products, is_large, packable, product_of, products_of, view_of
 
 FIXED_SIZE = "_npad_fixed_size"  # attribute of a transformers model
 DIRECT = "_npad_direct"
@@ -61,7 +61,6 @@ class Running:
     embeddings: Any
     layers: list[Any]
     head: Any
-    direct: DirectDecoder | PromptedDecoder | None = None
 
 
 class HuggingFace(Parts):
@@ -123,18 +122,31 @@ class HuggingFace(Parts):
         """What runs: on a CPU, a view of the model with faster products, made at each start."""
         if self.device.type != "cpu":
             return Running(self.name, self.model, self.embeddings, list(self.layers), self.head)
-        products = products_of(self.model, int8_of if self.int8 else product_of)
-        copies = view_of(self.model, products) if self.int8 or packable(self.model) else {}
+        view = self.int8 or packable(self.model)
+        copies = view_of(self.model, self._products) if view else {}
         parts = (self.model, self.embeddings, self.head, *self.layers)
         model, embeddings, head, *layers = (copies.get(id(part), part) for part in parts)
-        direct: DirectDecoder | PromptedDecoder | None = None
-        if self.is_copy or not self.precise_logits:
+        return Running(self.name, model, embeddings, layers, head)
+
+    @cached_property
+    def direct(self) -> DirectDecoder | PromptedDecoder | None:
+        """What decodes instead of the network, if it can; made at each start."""
+        if self.device.type == "cpu" and (self.is_copy or not self.precise_logits):
             with suppress(AttributeError):
                 if self.is_encoder_decoder:
-                    direct = DirectDecoder(self.model, self.decoder, self.head, products)
-                elif self.int8 or not is_large(self.model):
-                    direct = PromptedDecoder(self.decoder, self.head, products)
-        return Running(self.name, model, embeddings, layers, head, direct)
+                    return DirectDecoder(self.model, self.decoder, self.head, self._products)
+                if self.int8 or not is_large(self.model):
+                    return PromptedDecoder(self.decoder, self.head, self._products)
+        return None
+
+    @property
+    def _products(self) -> Products:
+        return products_of(self.model, int8_of if self.int8 else product_of)
+
+    def _renew(self) -> None:
+        """Make what runs again, since the model may have changed."""
+        for name in ("network", "direct"):
+            self.__dict__.pop(name, None)
 
     @property
     def capturable(self) -> bool:
@@ -144,7 +156,7 @@ class HuggingFace(Parts):
     # The source
 
     def start(self, source: Source) -> CachedState:
-        self.__dict__.pop("network", None)
+        self._renew()
         return self._start(**self.tensors(source))
 
     def start_search(self, source: Source) -> Any:
@@ -155,11 +167,15 @@ class HuggingFace(Parts):
                     tensors = self.rounded(self.tensors(source))
                     (state,) = graphs.call(self._start_fixed, self, "start", tensors, private=True)
                     return state
-        if self.is_encoder_decoder and not self.capturable:
-            self.__dict__.pop("network", None)
+        if not self.capturable:
+            self._renew()
             if (state := self._start_direct(self.tensors(source))) is not None:
                 return state
-        return self.reserve(self.start(source), 0)
+        unknown = DIRECT not in self.model.__dict__
+        state = self.reserve(self.start(source), 0)
+        if unknown and self.model.__dict__.get(DIRECT):  # the first search is as the next ones
+            return self._start_direct(self.tensors(source))
+        return state
 
     def _start_fixed(self, tensors: dict[str, Tensor]) -> tuple[FixedState]:
         """Return the state of fixed size of a source."""
@@ -215,10 +231,17 @@ class HuggingFace(Parts):
             encoded = encoder(**arguments).last_hidden_state
         return encoded, tensors.get("attention_mask") if "input_features" not in tensors else None
 
-    def _start_direct(self, tensors: dict[str, Tensor]) -> DirectState | None:
-        """Start a search by the `DirectDecoder`; None if the model's own decoder is another."""
-        direct, works = self.network.direct, self.model.__dict__.get(DIRECT)
-        if not isinstance(direct, DirectDecoder) or works is False or self.fixed_size is False:
+    def _start_direct(self, tensors: dict[str, Tensor]) -> DirectState | FixedState | None:
+        """Start a search by the direct decoder; None if the model's own decoder is another."""
+        works = self.model.__dict__.get(DIRECT)
+        if works is False or self.fixed_size is False:
+            return None
+        direct = self.direct
+        if isinstance(direct, PromptedDecoder) and works and self.fixed_size:
+            prompts = tensors["input_ids"]
+            mask = tensors.get("attention_mask")
+            return direct.start(prompts, torch.ones_like(prompts) if mask is None else mask)
+        if not isinstance(direct, DirectDecoder):
             return None
         source = self._encode(tensors), tensors["decoder_input_ids"]
         if works is None:
@@ -359,13 +382,14 @@ class HuggingFace(Parts):
         perturb: Any = None,
     ) -> tuple[Tensor, Any]:
         """Read tokens [rows, T], `valid` where they are not padding: logits [rows, T, V], state."""
-        network, perturb = self.network, perturb or untouched
+        perturb = perturb or untouched
         if isinstance(state, DirectState):
-            assert isinstance(network.direct, DirectDecoder)
-            return network.direct.read(state, tokens, perturb)
-        prompted = isinstance(state, FixedState) and isinstance(network.direct, PromptedDecoder)
-        if prompted and self.model.__dict__.get(DIRECT):
-            return network.direct.read(state, tokens, perturb)  # type: ignore[union-attr]
+            assert isinstance(self.direct, DirectDecoder)
+            return self.direct.read(state, tokens, perturb)
+        works = isinstance(state, FixedState) and self.model.__dict__.get(DIRECT)
+        if works and isinstance(self.direct, PromptedDecoder):
+            return self.direct.read(state, tokens, perturb)
+        network = self.network
         noisy = nullcontext() if perturb is untouched else noise_hooks(network, perturb)
         with noisy, float32_logits(network.head) if self.precise_logits else nullcontext():
             if isinstance(state, FixedState):
@@ -438,7 +462,7 @@ class HuggingFace(Parts):
         if not bool((found - expected).abs().max() <= self._tolerance(expected)):
             return self._grow("a cache of fixed size gives other logits")
         self.fixed_size = True
-        if isinstance(direct := self.network.direct, PromptedDecoder):
+        if isinstance(direct := self.direct, PromptedDecoder):
             works, fixed = False, self.select(self._fixed(first).reserve(1), rows)
             with suppress(Exception):  # whatever a model's own code raises
                 logits, _ = direct.read(fixed, self._begin_replaced(fixed, tokens[:, None]))

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from npad.model import Layout, untouched
-from npad.models.huggingface.shared_attention import Prompt, attend_to_prompt
-from npad.models.huggingface.states import FixedState, SharedKeyValues, capacity_for
+from npad.models.huggingface.states import FixedState, KeyValues, SharedKeyValues, capacity_for
 from npad.models.linear import Products, is_unheard
 
 Function = Callable[[Tensor], Tensor]
@@ -231,14 +230,17 @@ class PromptedLayer:
 
     def __init__(self, layer: Any, products: Products) -> None:
         own, dense = layer.self_attn, layer.mlp
-        self.own: Function = products.of(own.q_proj, own.k_proj, own.v_proj).forward
+        projection = products.of(own.q_proj, own.k_proj, own.v_proj)
+        self.own: Function = projection.forward
         self.own_output: Function = products.of(own.o_proj).forward
         self.inner: Function = products.of(dense.gate_proj, dense.up_proj).forward
         self.outer: Function = products.of(dense.down_proj).forward
         self.own_norm = norm_of(layer.input_layernorm)
         self.norm = norm_of(layer.post_attention_layernorm)
-        self.activation: Function = dense.act_fn
+        self.activation: Function = dense.act_fn.forward
         self.width, self.scale = own.head_dim, own.scaling
+        self.heads = projection.out_features // own.head_dim  # of queries, keys and values
+        self.kept = own.v_proj.out_features // own.head_dim  # of values, as many as of keys
 
 
 class PromptedDecoder:
@@ -260,35 +262,113 @@ class PromptedDecoder:
         self.layers = [PromptedLayer(layer, products) for layer in decoder.layers]
         self.norm = norm_of(decoder.norm)
         self.project: Function = products.of(head).forward
+        if len({layer.scale for layer in self.layers}) > 1:
+            raise AttributeError("its layers have different scales")
+
+    @torch.no_grad()
+    def start(self, tokens: Tensor, mask: Tensor) -> FixedState:
+        """Return the state after all but the last of tokens [sentences, length].
+
+        The mask [sentences, length] is 0 where they are padding, on the left.
+        """
+        read, mask = tokens[:, :-1], mask[:, :-1]
+        sentences, length = read.shape
+        empty = tuple(
+            self.embed.weight.new_empty(2, layer.kept, sentences, 0, layer.width)
+            for layer in self.layers
+        )
+        own = KeyValues(empty, torch.zeros((), dtype=torch.long))
+        shared, before = SharedKeyValues.of(empty, mask[:, :0]), mask.sum(1)
+        layout = Layout(sentences, 1)
+        state = FixedState(own, shared, tokens[:, -1], before - length, layout, 0, length)
+        if length:
+            state = state.reserve(length)
+            hidden = SharedKeyValues.of(empty, mask).hidden
+            self._output(state, read, untouched, hidden)
+            prompts = tuple(layer[:, :, :, :length].contiguous() for layer in state.own.layers)
+            shared = SharedKeyValues(prompts, hidden)
+        return replace(state, own=own, shared=shared, before=before)
+
+    def _rotation(self, x: Tensor, positions: Tensor, kept: int) -> tuple[Tensor, Tensor]:
+        """Return factors of queries, keys and values, and of those rolled by half their width.
+
+        Queries are scaled; the `kept` heads of values stay as they are.
+        """
+        cos, sin = self.rotary(x, positions)
+        sin[..., : sin.shape[-1] // 2].neg_()
+        heads, scale = self.layers[0].heads, self.layers[0].scale
+        shape = *positions.shape, heads, cos.shape[-1]
+        factors, rolled = cos.new_ones(shape), sin.new_zeros(shape)
+        for part, of_turned in ((factors, cos), (rolled, sin)):
+            part[:, :, :-kept] = of_turned[:, :, None]
+            part[:, :, : -2 * kept] *= scale
+        return factors, rolled
 
     @torch.no_grad()
     def read(
         self, state: FixedState, tokens: Tensor, perturb: Any = untouched
     ) -> tuple[Tensor, FixedState]:
         """Read tokens [rows, steps] into the state: logits of as many rows as `perturb` returns."""
-        rows, steps = tokens.shape
-        x = perturb("embedding", self.embed(tokens.flatten()))
-        cos, sin = self.rotary(x, state.positions(steps))
-        sin[..., : sin.shape[-1] // 2].neg_()
-        cos, sin, mask = cos[:, :, None], sin[:, :, None], state.hidden_after_prompt(steps)
-        place = slice(start := int(state.own.length), start + steps)
-        for i, layer in enumerate(self.layers):
-            x = perturb(f"hidden.{i}", x)
-            own, prompt = state.own.layers[i], Prompt(*state.shared.layers[i])
-            read = layer.own(layer.own_norm(x)).view(rows, steps, -1, layer.width)
-            heads = own.shape[1]  # of keys, and of values
-            turned, values = read[:, :, :-heads], read[:, :, -heads:]
-            turned = torch.addcmul(turned * cos, turned.roll(layer.width // 2, -1), sin)
-            own[0, :, :, place].copy_(turned[:, :, -heads:].permute(2, 0, 1, 3))
-            own[1, :, :, place].copy_(values.permute(2, 0, 1, 3))
-            keys, values = own.transpose(1, 2).unbind()
-            query = turned[:, :, :-heads].transpose(1, 2)
-            attended = attend_to_prompt(query, keys, values, prompt, mask, layer.scale)
-            x = x + layer.own_output(attended.reshape(rows * steps, -1))
-            gate, inner = layer.inner(layer.norm(x)).chunk(2, -1)
-            x = x + layer.outer(layer.activation(gate) * inner)
+        steps = tokens.shape[1]
+        x = self._output(state, tokens, perturb)
         logits = self.project(perturb("output", self.norm(x)))
         return logits.view(-1, steps, logits.shape[-1]), state.after(steps)
+
+    def _output(
+        self, state: FixedState, tokens: Tensor, perturb: Any, padding: Tensor | None = None
+    ) -> Tensor:
+        """Read tokens [rows, steps] into the state, and return the output of the last layer.
+
+        The padding [rows, 1, 1, steps] is added to the scores of these tokens.
+        """
+        rows, steps = tokens.shape
+        x: Tensor = perturb("embedding", self.embed(tokens.flatten()))
+        start = int(state.own.length)
+        stop, kept = start + steps, self.layers[0].kept
+        cos, sin = self._rotation(x, state.positions(steps), kept)
+        prompts, mask = state.shared, None
+        if steps > 1 or bool(prompts.hidden.any()):  # type: ignore[union-attr]
+            mask = state.hidden_after_prompt(steps)[..., : prompts.length + stop]
+            mask = mask if padding is None else mask + padding
+        for i, layer in enumerate(self.layers):
+            x = perturb(f"hidden.{i}", x)
+            own = state.own.layers[i].narrow(3, 0, stop)
+            read = layer.own(layer.own_norm(x)).view(rows, steps, -1, layer.width)
+            read = torch.addcmul(read * cos, read.roll(layer.width // 2, -1), sin)
+            written = read[:, :, -2 * kept :].view(rows, steps, 2, kept, -1)
+            own.narrow(3, start, steps).copy_(written.permute(2, 3, 0, 1, 4))
+            query = read[:, :, : -2 * kept].view(rows, steps, kept, -1, layer.width)
+            x = x + layer.own_output(_attended(query, own, prompts.layers[i], mask))
+            gate, inner = layer.inner(layer.norm(x)).chunk(2, -1)
+            x = x + layer.outer(layer.activation(gate) * inner)
+        return x
+
+
+def _attended(query: Tensor, own: Tensor, prompt: Tensor, mask: Tensor | None) -> Tensor:
+    """Attend to the prompt of a row's sentence and to its own tokens: [rows · T, heads · width].
+
+    Args:
+        query: [rows, T, heads, group, width], scaled.
+        own: [2, heads, rows, length, width], keys and values of the row's own tokens.
+        prompt: [2, heads, sentences, length, width], those of the prompt.
+        mask: [sentences, 1, T, both lengths], added to scores; None: nothing is hidden.
+    """
+    rows, steps, heads, group, width = query.shape
+    sentences, length = prompt.shape[2:4]
+    # Heads first: then a head's queries of all rows of a sentence are one matrix.
+    by_row = query.permute(2, 0, 3, 1, 4).reshape(heads * rows, group * steps, width)
+    by_sentence = by_row.reshape(heads * sentences, -1, width)
+    keys, values = prompt.flatten(1, 2).unbind()
+    own_keys, own_values = own.flatten(1, 2).unbind()
+    of_prompt = torch.bmm(by_sentence, keys.mT).view(heads * rows, group * steps, length)
+    scores = torch.cat([of_prompt, torch.bmm(by_row, own_keys.mT)], -1)
+    if mask is not None:
+        scores.view(heads, sentences, -1, group, steps, scores.shape[-1]).add_(mask[:, None])
+    weights = scores.softmax(-1)
+    attended = torch.bmm(weights.view(len(values), -1, scores.shape[-1])[..., :length], values)
+    attended = torch.baddbmm(attended.view_as(by_row), weights[..., length:], own_values)
+    attended = attended.view(heads, rows, group, steps, width).permute(1, 3, 0, 2, 4)
+    return attended.reshape(rows * steps, -1)
 
 
 def norm_of(norm: Any) -> Function:
@@ -297,6 +377,14 @@ def norm_of(norm: Any) -> Function:
         shape, weight, epsilon = norm.weight.shape, norm.weight, norm.variance_epsilon
         if weight.dtype != torch.float32:  # T5 computes the variance in float32
             return norm.forward  # type: ignore[no-any-return]
-        return lambda x: torch.rms_norm(x, shape, weight, epsilon)
+        # Half the time of torch.rms_norm: the root of the sum of squares and of count · epsilon.
+        weight, least = weight * shape[0] ** 0.5, weight.new_tensor((epsilon * shape[0]) ** 0.5)
+
+        def rms_norm(x: Tensor) -> Tensor:
+            size = torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), least)
+            normed: Tensor = x.div(size).mul_(weight)
+            return normed
+
+        return rms_norm
     shape, weight, bias, epsilon = norm.normalized_shape, norm.weight, norm.bias, norm.eps
     return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
