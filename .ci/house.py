@@ -19,11 +19,11 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/npad"
 # What each figure may be, and why it is counted.
 LIMITS = {
-    "lines in the package": 42_850,  # what a newcomer could have to read
-    "files in the package": 242,
-    "lines of tests": 35_800,  # they are read and run as well
+    "lines in the package": 43_350,  # what a newcomer could have to read
+    "files in the package": 240,
+    "lines of tests": 36_550,  # they are read and run as well
     "class names defined more than once": 0,  # one name, one idea
-    "modules with a single importer": 43,  # a part of that importer, until a second one needs it
+    "modules with a single importer": 41,  # a part of that importer, until a second one needs it
     "functions taking max_length and max_rows": 8,  # npad.Decoding holds both
     "isinstance tests on decoders": 5,  # decoders answer for themselves
     "imports of npad.search in npad.engine": 0,  # the engine runs tensors; it knows no algorithm

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from npad.engine.devices import INT8_ALL
 from npad.errors import InvalidInput
 from npad.model import device_of, name_of
-from npad.models.linear import Linear, Product, biases_of, product_of
+from npad.models.linear import LinearLayer, Product, biases_of, product_of
 
 # Outputs; with fewer, most of the time goes to reading the input, and quantising reads it again.
 MIN_INT8_OUTPUTS = 16
@@ -32,7 +32,7 @@ PART = 254  # the ratio of two parts of a number
 SCALE = ".scale"  # appended to a stored matrix's name for the scales of its rows
 
 
-class Int8Linear(Linear):
+class Int8Linear(LinearLayer):
     """A linear layer in int8, within about 0.5 % of the size of its output; float32 in and out."""
 
     def __init__(self, *layers: Any) -> None:

@@ -21,7 +21,7 @@ MIN_PACKED_NUMBERS_OF_A_ROW = 1 << 19  # with one or two rows, if the model fits
 MAX_CACHED_BYTES = 1 << 25  # of a model's weights; those of a larger one come from memory
 
 
-class Linear(nn.Module):
+class LinearLayer(nn.Module):
     """A linear layer for inference."""
 
     multiplies = True  # it does nothing else, as `Products` needs to know
@@ -31,7 +31,7 @@ class Linear(nn.Module):
         return residual + self.forward(x)  # type: ignore[no-any-return]
 
 
-class Product(Linear):
+class Product(LinearLayer):
     """A linear layer for inference: x Wᵀ + b.
 
     A CPU multiplies with packed weights (oneDNN). A GPU computes a float32 product as three in
