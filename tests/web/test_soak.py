@@ -25,7 +25,7 @@ from speech_cases import whisper as whisper
 
 pytestmark = pytest.mark.web
 
-SECONDS = float(os.environ.get("NPAD_SOAK", "45"))
+SECONDS = float(os.environ.get("NPAD_SOAK", "60"))
 CLIENTS = 64
 GROWTH = 1.1  # of the memory after a third of the time
 TOLERANCE = 1e-3  # of a log-probability, between a request alone and in a batch
